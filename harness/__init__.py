@@ -1,31 +1,31 @@
 """Podium: a judge, a clock and a leaderboard for attention kernels.
 
-Imports run downwards: what stands in a line uses the lines below, never its own or one above (tests/test_house.py).
+Imports run downwards: a folder uses those in the lines below it, never its own line or one above (tests/test_house.py).
 
     __main__                             python3 -m harness
       cli                                options and exit codes
-       server                            a competition that others enter: its interface, queue and pages
-       cluster                           evaluations on many machines: jobs on Ray, nodes, what is wrong with them
-        render library                   what people see: a module a medium, or a verb's view; Podium from Python
-          verbs                          what each verb does: a module a verb, under its name
+       server                            a competition for others: its interface, queue and pages
+       cluster                           evaluations on many machines: jobs on Ray, nodes and their faults
+        render library                   the output for people, a module for each medium or verb; Podium from Python
+          verbs                          the verbs, a module for each, under its name
             compile profiling            compilers for chips that are not here; the vendors' profilers
               judge worker               everything that decides; the process that runs the submission
-                sandbox                  what stands around that process
+                sandbox                  the confinement of that process
                   machine ranking        the device, its gauges and its lock; statistics, boards, comparisons, floors
-                    catalog records      what files say; runs on disk and the index over them
+                    catalog records      problems, submissions and configuration; runs on disk and their index
                     traces               FlashInfer's form: problems and runs in it, its Solutions as submissions
                     emulated             submissions on an AMD GPU in software, where `make setup-offline` was run
                     interpreter hip      Triton on a CPU; inline HIP and CUDA, which submissions import
-                      chips wire         facts of chips; memory and messages between judge and worker
+                      chips wire         facts about chips; memory and messages between judge and worker
                       emulator           the GPU in software: runs code objects
-                      progress           how an evaluation gets on, told to whoever listens
-                        model            the words of the project, as values
-                        custody            who answers for a process in which another project's code runs
+                      progress           the progress of an evaluation, for its listeners
+                        model            the terms of the project, as values
+                        custody            processes that run another project's code: who reports their end
                           errors temporary
-                            command      what was typed, and whether Podium is installed
+                            command      the command that was typed, and whether Podium is installed
 
-`bootstrap` makes .venv, with the standard library alone. Importing this package imports nothing: `evaluate` and
-`evaluate_many` are of `library`, which is imported when they are asked for (their types: __init__.pyi). The verbs that
+`bootstrap` makes .venv, with the standard library alone. Importing this package imports nothing else: `evaluate` and
+`evaluate_many` belong to `library`, which is imported at their first use (their types: __init__.pyi). The verbs that
 only read results import no torch.
 """
 

@@ -1,4 +1,4 @@
-"""`python3 -m harness VERB`, or `podium VERB`. Where dependencies are lacking, the .venv of the checkout takes over."""
+"""`python3 -m harness VERB`, or `podium VERB`. If a dependency is missing, the checkout's .venv takes over."""
 
 import gc
 import os
@@ -12,18 +12,18 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
-    """The exit code. Ctrl-C ends every verb here (but `--watch`, which it ends as it should)."""
+    """Run the command and return its exit code. Ctrl-C ends every verb here, but for `--watch` it is the normal end."""
     try:
         try:
             from harness import custody
             from harness.cli import main as run
         except ModuleNotFoundError as error:
             return take_over(error.name)
-        with custody.of_the_command():
+        with custody.as_command():
             code = run()
         custody.over(code)
         custody.leave(code)
-        gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
+        gc.freeze()  # at its end Python collects garbage, which takes a third of a second with torch
         return code
     except KeyboardInterrupt:
         print("\ninterrupted: the unfinished run is not stored, earlier runs are kept", file=sys.stderr)

@@ -1,13 +1,13 @@
-"""How Podium is called: whether it is installed, and a command in the words of whoever reads it.
+"""How Podium is called: whether it is installed, and commands in the form that their reader types.
 
-    typed("eval", "mla", "mine.py")     podium eval mla mine.py                       where `podium` was typed
-                                        make eval PROBLEM=mla SUBMISSION=mine.py      where make runs it
+    typed("eval", "mla", "mine.py")     podium eval mla mine.py                       if `podium` was typed
+                                        make eval PROBLEM=mla SUBMISSION=mine.py      if make runs it
                                         python3 -m harness eval mla mine.py           in a checkout otherwise
-                                        podium --root ../cup eval mla mine.py         where that root was named
+                                        podium --root ../cup eval mla mine.py         if that root was named
 
     page("check")                       docs/check.md in a checkout, `podium docs check` of an installed Podium
 
-Imports nothing of the harness: workers use it as well.
+This module imports nothing of the harness: workers use it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAM, MODULE = "podium", "python3 -m harness"
 
 CALLER = "PODIUM_CALLER"
-"""The environment variable in which make, and the function that `completion` prints, say what was typed."""
+"""The environment variable in which make, and the shell function that `completion` prints, say which command was
+typed."""
 
 VARIABLES = {
     "new": ("PROBLEM", "NAME"),
@@ -45,19 +46,19 @@ VARIABLES = {
     "doctor": (),
     "serve": (),
 }
-"""The verbs that are targets of make, and the variables that stand there for a verb's words."""
+"""The verbs that are targets of make, with the make variables for their arguments."""
 
 OFFLINE = ("ziglang", "nvidia-cuda-nvrtc", "tinygrad==0.14.0", "pyelftools")
-"""What pyproject.toml calls `offline`."""
+"""The packages of the extra `offline` in pyproject.toml."""
 
 
 _roots: list[str] = []
-"""What stood behind --root, while a verb is at work that was given one."""
+"""The argument of --root, while a verb runs that was given one."""
 
 
 @contextmanager
 def at_root(named: str | None) -> Iterator[None]:
-    """Within it `typed` names this root, in the words that were typed. None: none was."""
+    """Within this block `typed` names this root, in the form that was typed. None: no root was named."""
     _roots[:] = [] if named is None else [named]
     try:
         yield
@@ -67,14 +68,14 @@ def at_root(named: str | None) -> Iterator[None]:
 
 @functools.cache
 def installed() -> bool:
-    """Whether this Podium runs from a wheel, and not from a checkout: its metadata lies beside it. A worker that may
-    read no bundled file sees that as well."""
+    """Whether this Podium runs from a wheel instead of a checkout: then its metadata lies beside it. A worker that may
+    read no bundled file can see that too."""
     return any(ROOT.glob("podium-*.dist-info"))
 
 
 def called() -> str:
-    """`podium`, `make` or `python3 -m harness`: what was typed. A program that imports Podium is told of the command
-    that it has."""
+    """The command that was typed: `podium`, `make` or `python3 -m harness`. A program that imports Podium gets the
+    command that exists on its machine."""
     caller, program = os.environ.get(CALLER), Path(sys.argv[0] if sys.argv else "")
     if caller in (PROGRAM, "make"):
         return caller
@@ -90,13 +91,13 @@ def typed(verb: str, *words: str) -> str:
 
 
 def page(name: str) -> str:
-    """Where the page `name` of docs/ is read: its path in a checkout, else the verb that prints it."""
+    """Where to read the page `name` of docs/: its path in a checkout, else the verb that prints it."""
     return f"`{called()} docs {name}`" if installed() else f"docs/{name}.md"
 
 
 def translated(text: str) -> str:
-    """`text` with each `Example: python3 -m harness ...` at the end of a line, and each page of docs/, in the reader's
-    words."""
+    """Return `text` with each `Example: python3 -m harness ...` at the end of a line, and each page of docs/, in the
+    form that the reader types."""
     text = re.sub(r"docs/([a-z-]+)\.md", lambda found: page(found[1]), text)
     head, mark, line = text.partition(f"Example: {MODULE} ")
     if not mark or called() == MODULE:
@@ -107,12 +108,12 @@ def translated(text: str) -> str:
 
 
 def how_to_get_offline() -> str:
-    """What brings the compilers for inline HIP and CUDA, as far as pip has them, and what the emulator needs."""
+    """The command that installs the compilers for inline HIP and CUDA that pip has, and the emulator's dependencies."""
     return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
 
 
 def pip_install(*packages: str) -> str:
-    """The command that adds these packages to the Python that judges."""
+    """The command that installs these packages for the Python that judges."""
     return f"{'pip' if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
 
 

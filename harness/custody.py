@@ -1,10 +1,10 @@
-"""Who answers for a process in which another project's code runs, should the process end in there.
+"""Who reports the end of a process that runs another project's code, if the process ends in that code.
 
     owner ── forks or starts ──► the process that judges
-          ◄────── Note ────────  which function of that code runs, for how long it may, and at last the exit code
+          ◄────── Note ────────  the function of that code that runs, its time limit, and at last the exit code
 
-A problem's Python can end its process by os._exit or by a crash; no `finally` runs then, and the status may be that of
-success. The note lies in a file without a name, which outlives the process.
+A problem's Python can end its process by os._exit or by a crash. Then no `finally` runs, and the status may even be
+that of success. The note is a file without a name, which outlives the process.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 
 from harness.errors import INTERRUPTED_EXIT_CODE, InfrastructureError, PodiumError, ProblemError
 
-AGAIN = "the process that judges has ended in the problem's checker: begun again, with the checker in one of its own"
+AGAIN = "the problem's checker ended the process that judges: judging again, with the checker in a child process"
 
 ROOM = 8192
-"""Bytes of a note, all of which are had from the disk when it is made."""
+"""Bytes of a note. All of them are reserved on the disk when the note is made."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BY_THE_KERNEL = 0x80  # SI_KERNEL of asm-generic/siginfo.h: a terminal's Ctrl-C, which all its processes get
@@ -37,8 +37,8 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Note:
-    """What a process says of itself. `fd`: of a note that another process has made (default: a new one). Raises OSError
-    where there is no room for one."""
+    """A process's report about itself. `fd`: the file descriptor of an existing note (default: create a new note).
+    Raises OSError if there is no room for one."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
@@ -53,15 +53,15 @@ class Note:
         os.pwrite(self.fd, text.ljust(ROOM, b"\0") if len(text) <= ROOM else bytes(ROOM), 0)
 
     def read(self) -> dict[str, Any]:
-        """Empty where nothing of the problem's code runs."""
+        """The contents of the note. Empty if no code of the problem's runs."""
         text = os.pread(self.fd, ROOM, 0).rstrip(b"\0")
         return json.loads(text) if text else {}
 
 
 @dataclass
 class _Here:
-    """What is known of this process: whether it is the command's own, its note if somebody reads one, and whether one
-    before it has ended in a checker."""
+    """The state of this process: whether it is the one that the user started, its note if another process reads one,
+    and whether an earlier process ended in a checker."""
 
     is_command: bool = False
     note: Note | None = None
@@ -72,20 +72,20 @@ _here = _Here()
 
 
 def keep(note: Note) -> None:
-    """Write from now on what this process is at to `note`. Its owner may have written there to be `careful`."""
+    """From now on write to `note` what this process does. Its owner may have written `careful` there."""
     _here.note, _here.careful = note, bool(note.read().get("careful"))
 
 
 def careful() -> bool:
-    """Whether a process that judged the same has ended in the problem's checker: what is asked of that should be asked
-    in a process that may end."""
+    """Whether an earlier process for the same judgement ended in the problem's checker. Then the checker should run in
+    a process that may end."""
     return _here.careful
 
 
 @contextlib.contextmanager
 def doing(what: str, limit_s: float, again: bool = False) -> Iterator[None]:
-    """Within it the problem's own code runs, `what` of it, and may for `limit_s` seconds. `again`: whether another
-    process should judge, and carefully, if this one ends in there."""
+    """Mark within this block that the problem's own code runs. `what` names the code; it may run for `limit_s` seconds.
+    `again`: if this process ends in the code, another should judge, and carefully."""
     note = _here.note
     if note is None:
         yield
@@ -98,8 +98,9 @@ def doing(what: str, limit_s: float, again: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def of_the_command() -> Iterator[None]:
-    """Within it this process is the command's own: `watched` may have another one judge."""
+def as_command() -> Iterator[None]:
+    """Mark this process as the one that the user started. Only there may `watched` hand the judging to a child
+    process."""
     _here.is_command = True
     try:
         yield
@@ -109,13 +110,13 @@ def of_the_command() -> Iterator[None]:
 
 
 def over(code: int) -> None:
-    """This process is about to end by itself, with exit code `code`."""
+    """Record that this process is about to end by itself, with exit code `code`."""
     if _here.note is not None:
         _here.note.write(over=code)
 
 
 def leave(code: int) -> None:
-    """End this process now, if another project's code has left threads in it that it would wait for."""
+    """End this process now if another project's code has left threads in it: a normal end would wait for them."""
     left = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
     if _here.note is not None and left:
         sys.stdout.flush()
@@ -124,15 +125,18 @@ def leave(code: int) -> None:
 
 
 def watched(path: Path) -> None:
-    """Go on in a process of its own, which judges by another project's files at `path`; this one waits for it, and ends
-    as it does. Raises, in this one, PodiumError if that ends without having come to its end. Does nothing where Podium
-    is not run as a command, where it is watched already, and on systems other than Linux."""
+    """Go on in a child process, which judges with another project's files at `path`. The parent waits for the child and
+    ends as it does.
+
+    Raises PodiumError, in the parent, if the child ends early. Does nothing if Podium is not run as a command, if this
+    process is watched already, and on systems other than Linux.
+    """
     if not _here.is_command or _here.note is not None or sys.platform != "linux":
         return
     try:
         note = Note()
     except OSError as error:
-        raise InfrastructureError(f"no temporary file can be made in {tempfile.gettempdir()}: {error}") from error
+        raise InfrastructureError(f"cannot make a temporary file in {tempfile.gettempdir()}: {error}") from error
     sys.stdout.flush()
     sys.stderr.flush()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
@@ -155,26 +159,27 @@ def watched(path: Path) -> None:
 
 
 def _by_another(note: Note) -> int | None:
-    """In another process None; in this one, when that has ended, how it did."""
+    """Fork. Return None in the child. In the parent, wait for the child and return its exit status."""
     own = os.getpid()
     pid = os.fork()
     if pid:
         return _waited_for(pid)
     end_with_its_parent()
-    if os.getppid() != own:  # it was killed before that
+    if os.getppid() != own:  # the parent was killed before prctl took effect
         os._exit(InfrastructureError.exit_code)
     keep(note)
     return None
 
 
 def end_with_its_parent() -> None:
-    """Have the kernel end this process when the one that has forked it ends. On Linux."""
+    """Ask the kernel to kill this process when its parent dies (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _waited_for(pid: int) -> int:
-    """How the child ended, as subprocess has it. What this process is told by a signal the child is told as well."""
+    """Wait for the child and return its status in the form of subprocess. Signals to this process are passed on to the
+    child."""
     while True:
         told = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
         if told.si_signo != signal.SIGCHLD:
@@ -187,20 +192,20 @@ def _waited_for(pid: int) -> int:
 
 
 def begins_again(note: Note) -> bool:
-    """Whether the process that has ended was asking the problem's checker about an answer."""
+    """Whether the ended process was running the problem's checker on an answer."""
     return bool(note.read().get("again"))
 
 
 def without_verdict(note: Note, status: int, path: Path | None = None) -> PodiumError:
-    """What to say of a process that has ended with `status`, as subprocess has it, and gave no verdict. `path`: where
-    the problem lies, if it is another project's."""
+    """The error to report for a process that ended with `status`, in the form of subprocess, and gave no verdict.
+    `path`: the place of the problem, if it is another project's."""
     said = note.read()
     what, how = said.get("what"), ended_with(status)
     if what is None:
         whose = f" by {path}" if path is not None else ""
         return InfrastructureError(
             f"the process that judges{whose} has ended with {how}, and there is no verdict",
-            "its last words are on stderr; judge again",
+            "stderr has its last output; judge again",
         )
     if time.monotonic() >= said["until_s"]:
         return ProblemError(*too_long(what, said["limit_s"]))
@@ -220,7 +225,7 @@ def too_long(what: str, limit_s: float) -> tuple[str, str]:
 
 
 def ended_with(status: int) -> str:
-    """`status 0`, `status -11 (SIGSEGV)`, of a status as subprocess has it."""
+    """Format a status of subprocess: `status 0`, `status -11 (SIGSEGV)`."""
     if status >= 0:
         return f"status {status}"
     try:

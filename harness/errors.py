@@ -1,11 +1,11 @@
-"""What can go wrong, and the exit code and advice that go with it.
+"""The errors that Podium reports, each with an exit code and advice.
 
-Exit codes: 0 accepted, 2 usage, 10 to 14 the verdicts on a submission (`model.Verdict`), 20 slower than asked or, of a
-reproduction, another score, 30 infrastructure, 130 interrupted. Verdicts' stand in `model/verdict`, a verb's own beside
-the verb (`SLOWER_EXIT_CODE`), and what `--help` says of them in `cli/options`.
+Exit codes: 0 accepted, 2 usage, 10 to 14 the verdicts on a submission (`model.Verdict`), 20 slower than asked or, for a
+reproduction, another score, 30 infrastructure, 130 interrupted. `model/verdict` defines those of verdicts, the module
+of a verb its own (`SLOWER_EXIT_CODE`), and `cli/options` the explanations in `--help`.
 
-A `PodiumError` is for the person at the keyboard: one sentence that says what happened and where, and a hint that says
-what to do next. Anything else that escapes is a bug of ours.
+A `PodiumError` is for the person at the keyboard: one sentence says what happened and where, and a hint says what to do
+next. Any other exception that escapes is a bug of Podium.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 class PodiumError(Exception):
-    """A failure with an exit code, one sentence and, where there is one, the next step."""
+    """A failure with an exit code, one sentence and, if there is one, the next step."""
 
     exit_code = 30
 
@@ -39,7 +39,7 @@ class UsageError(PodiumError):
 
 
 class ProblemError(PodiumError):
-    """A problem's own files are broken: an organiser has to mend them before anything can be judged."""
+    """A problem's own files are broken. An organiser has to fix them before anything can be judged."""
 
     exit_code = 2
 
@@ -56,7 +56,7 @@ class InfrastructureError(PodiumError):
 
 @contextlib.contextmanager
 def judging(name: str) -> Iterator[None]:
-    """Within it, what the system refuses (OSError) is an InfrastructureError: `name` could not be judged."""
+    """Turn an OSError in this block into an InfrastructureError: `name` could not be judged."""
     try:
         yield
     except OSError as error:
@@ -65,18 +65,18 @@ def judging(name: str) -> Iterator[None]:
 
 
 LONGEST_HINT, MOST_HINTS = 100, 12
-"""Characters of choices on one line, and lines of them below one another."""
+"""The most characters of choices on one line, and the most lines of choices."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The valid word that `word` was probably meant to be, or None when nothing is close."""
+    """The valid word that `word` was probably meant to be, or None if none is close."""
     matches = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
     return matches[0] if matches else None
 
 
 def did_you_mean(word: str, choices: Iterable[str], *, newest_first: bool = False) -> str:
-    """A hint for a misspelt `word`: the nearest choice where there is one, else all of them, a line each if they are
-    long and only the first ones if they are many: by name or, if they come so, the newest."""
+    """A hint for a misspelt `word`: the nearest choice if there is one, else all choices. Long lists get a line for
+    each choice and are cut off. They are sorted by name, or with `newest_first` kept in their order."""
     options = list(choices) if newest_first else sorted(choices)
     guess = nearest(word, options)
     if guess is not None:
@@ -90,6 +90,6 @@ def did_you_mean(word: str, choices: Iterable[str], *, newest_first: bool = Fals
 
 
 def listed(head: str, options: Sequence[str]) -> str:
-    """`head` and the first of `options` below it, with how many more there are."""
+    """`head`, the first of `options` below it, and the number of the others."""
     more = len(options) - MOST_HINTS
     return "\n    ".join((head, *options[:MOST_HINTS], *([f"and {more} more"] if more > 0 else [])))

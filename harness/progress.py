@@ -1,9 +1,9 @@
-"""How an evaluation gets on, told to whoever asked for it: to a log as lines, to a terminal as steps.
+"""The progress of an evaluation, told to its caller: to a log as lines, to a terminal as steps.
 
-    tell(narrate, Step) ─┬─► narrate.step(Step)      every step, where `narrate` can show a bar (render/progress)
-                         └─► narrate(Step.line)      else the few that have a line
+    tell(narrate, Step) ─┬─► narrate.step(Step)      every step, if `narrate` can show a bar (render/progress)
+                         └─► narrate(Step.line)      else only the steps that have a line
 
-Told is between the calls of a submission, never during one: whoever shows a step takes no time from what is measured.
+Steps are told between the calls of a submission, never during one, so that showing them costs no measured time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Narrate = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Step:
-    """Where an evaluation is: `done` of `total` cases in what it is `doing` (test, pilot, timing, control).
+    """The state of an evaluation: `done` of `total` cases in the phase `doing` (test, pilot, timing, control).
 
-    `line` is what a log is told. `check` is the finding on the test case that this step has completed. `who` is the
-    submission, where there is more than one; `sample` which call of how many.
+    `line`: the text for a log. `check`: the result of the test case that this step completed. `who`: the submission, if
+    there are several. `sample`: the number of the call, and of how many.
     """
 
     doing: str
@@ -35,7 +35,7 @@ class Step:
 
 
 def tell(narrate: Narrate, step: Step) -> None:
-    """Pass on `step`, or where nobody shows steps, its line."""
+    """Pass on `step`, or only its line if `narrate` shows no steps."""
     show = getattr(narrate, "step", None)
     if show is not None:
         show(step)
@@ -44,12 +44,12 @@ def tell(narrate: Narrate, step: Step) -> None:
 
 
 def named(narrate: Narrate, who: str, place: str = "") -> Narrate:
-    """`narrate` for one of several submissions: its lines begin with its name, its steps also have its `place`."""
+    """`narrate` for one of several submissions. Its lines begin with the name; its steps also have its `place`."""
     return _NamedSteps(narrate, who, place) if hasattr(narrate, "step") else _Named(narrate, who)
 
 
 def about(seconds: float) -> str:
-    """A duration that is expected, no more exactly than it can be: `about 40 s`, `about 3 min`."""
+    """Format an expected duration, rounded: `about 40 s`, `about 3 min`."""
     if seconds < 90:
         return f"about {max(round(seconds), 1)} s"
     return f"about {round(seconds / 60)} min"

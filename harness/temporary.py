@@ -1,4 +1,4 @@
-"""Temporary directories that are gone afterwards, and if their process is killed, as soon as another is made.
+"""Temporary directories, removed after use. Those of killed processes are removed when the next one is made.
 
 Each is $TMPDIR/podium-XXXXXXXX and holds a file `lock`, which is locked while its process lives.
 """
@@ -18,7 +18,8 @@ PREFIX = "podium-"
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A fresh directory; gone afterwards. What killed processes have left is removed first. Raises OSError."""
+    """Yield a fresh directory and remove it afterwards. Directories of killed processes are removed first. Raises
+    OSError."""
     remove_abandoned()
     folder, lock = _locked_folder()
     try:
@@ -29,18 +30,18 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """A new directory and its lock, held."""
+    """A new directory, and the descriptor of its lock, which is held."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock).st_nlink:
             return folder, lock
-        os.close(lock)  # another process found it before it was locked, and took it for abandoned
+        os.close(lock)  # another process removed it before it was locked, as if abandoned
 
 
 def remove_abandoned() -> None:
-    """Remove the directories of this user's processes that are no more."""
+    """Remove the directories of this user's dead processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.geteuid():
@@ -54,10 +55,10 @@ def remove_abandoned() -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove `folder`, however deep and whatever permissions a worker took from its own directories.
+    """Remove `folder`, however deep it is and whatever permissions a worker has removed from its directories.
 
-    By the system's tools: a thousand directories within each other are too many for Python's own before 3.13. In a
-    session of their own, so that an impatient Ctrl-C does not end them.
+    The system's tools do it: before 3.13, Python's own fail at a thousand nested directories. They run in a session of
+    their own, so that an impatient Ctrl-C does not end them.
     """
     for command in ["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]:
         subprocess.run([*command, "--", str(folder)], stderr=subprocess.DEVNULL, start_new_session=True)

@@ -583,7 +583,7 @@ class TestReport:
     def test_an_output_of_nothing_but_nan_is_called_that_once_and_no_limit_is_said_to_hold(self, problem):
         tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)
         lines = self.report(problem, torch.ones(8, 4), torch.full((8, 4), math.nan), tolerance).splitlines()
-        assert lines[1] == "y: all 32 elements are NaN or Inf where none belong or other ones do; tolerance tight"
+        assert lines[1] == "y: all 32 elements are NaN or Inf that differ from the expected values; tolerance tight"
         assert [line for line in lines if "worst" in line] == [
             "  worst   [row 0, col 0]  got nan  expected 1  and 31 more"
         ]

@@ -85,7 +85,7 @@ def test_an_exception_that_cannot_be_looked_at_at_all_is_reported_all_the_same(t
     failure = reported(tmp_path, "class Bad(SystemExit):\n  code = property(lambda self: 1 / 0)\nraise Bad")
     assert failure == {
         "kind": "runtime_error",
-        "message": "the submission raised an exception that raises another when it is looked at",
+        "message": "the submission raised an exception whose own code raises another",
         "detail": "",
     }
 

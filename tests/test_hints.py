@@ -64,7 +64,7 @@ KNOWN = {
         WANT.transpose(0, 1).reshape(WANT.shape),
         "it is laid out as [head, token, dim], not as [token, head, dim]",
     ),
-    "zeros": (torch.zeros_like(WANT), "it is nothing but zeros: perhaps it was never written"),
+    "zeros": (torch.zeros_like(WANT), "all elements are zero: perhaps it was never written"),
     "one head zero": (holed(0), "192 of 1,536 elements are zero, and the others right: perhaps never written"),
     "one head fresh": (
         holed(math.nan, torch.bfloat16),

@@ -740,9 +740,9 @@ def test_what_is_right_in_every_call_and_wrong_in_all_together_is_a_wrong_answer
     finally:
         path.write_text(before)
     assert in_tests.ending.verdict is in_timed_calls.ending.verdict is Verdict.WRONG_ANSWER
-    assert in_tests.ending.message.startswith("row_gain of all test cases together is 1.03, and 0.99 to 1.01 may be")
+    assert in_tests.ending.message.startswith("row_gain of all test cases together is 1.03; allowed: 0.99 to 1.01;")
     assert in_timed_calls.ending.message.startswith("row_gain of rows=64 cols=64 together is 1.03")
-    assert "row_gain is how large outputs are beside the expected ones: they are too large" in in_tests.ending.detail
+    assert "row_gain is the size of the outputs over the expected size: they are too large" in in_tests.ending.detail
     assert in_timed_calls.score is None and not in_timed_calls.ranked
     assert [total.what for total in honest.totals] == ["all test cases", "rows=64 cols=64"]
     assert honest.ranked and honest.totals[0].row_gain == pytest.approx(1)

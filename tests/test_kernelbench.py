@@ -132,9 +132,9 @@ def test_weights_of_other_names_are_drawn_from_the_same_seed(toy_root):
     [
         ("return x", "24 of 24 elements of the output are off"),
         ("return torch.zeros_like(x)", "elements of the output are off"),
-        ("return (x * x).double()", "torch.float64 (4, 6), and torch.float32 (4, 6) is due"),
-        ("return (x * x)[:2]", "torch.float32 (2, 6), and torch.float32 (4, 6) is due"),
-        ("return x * x, x", "forward gives 1 outputs, and not 2"),
+        ("return (x * x).double()", "torch.float64 (4, 6); expected torch.float32 (4, 6)"),
+        ("return (x * x)[:2]", "torch.float32 (2, 6); expected torch.float32 (4, 6)"),
+        ("return x * x, x", "forward gives 1 outputs; this one gives 2"),
         ("return x * x + float('nan')", "24 of 24 elements"),
         ("return None", "a NoneType where a plain torch.Tensor is due"),
     ],
@@ -183,7 +183,7 @@ def test_weights_that_no_seed_changes_are_named_in_the_runs_notes(square):
     def forward"""
     text = SQUARE.replace("    def forward", norm).replace("return x * x", "return self.norm(self.fc(x)) + x")
     (note,) = square(text).environment["notes"]
-    assert note.startswith("Of Model's state norm.weight, norm.bias begin with one value in all elements"), note
+    assert note.startswith("In Model's state norm.weight, norm.bias begin with one value in all elements"), note
     assert "notes" not in square().environment
 
 
@@ -239,7 +239,7 @@ def test_where_infinity_is_right_no_number_is(square):
         ("return x * x", "return x * 0", "the same outputs for other inputs"),
         ("torch.rand(*shape)", "torch.ones(*shape)", "draws the same inputs from two seeds"),
         ("rand(*shape)", "rand(*shape) * (__import__('time').time() % 1)", "draws other inputs from the same seed"),
-        ("return x * x", "return None", "returns what is no tensor"),
+        ("return x * x", "return None", "returns something that is no tensor"),
         ("return x * x", "return torch.fft.fft(x)", "complex numbers, which are not judged"),
         ("return x * x", "raise SystemExit(0)", "Model.forward failed: SystemExit"),
         ("import torch\n", "import torch\nraise SystemExit(0)\n", "the module failed: SystemExit"),

@@ -199,7 +199,7 @@ def test_a_submission_that_wants_the_device_for_itself_is_judged_again_alone(toy
     run = judge(toy_root, WANTS_IT_ALONE, narrate=said.append)
     assert asked[0].began
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
-    assert len([line for line in map(str, said) if "all tests again, alone" in line]) == 1
+    assert len([line for line in map(str, said) if "all tests run again, alone" in line]) == 1
     assert len(run.checks) == len(catalog.load_problem(toy_root, "double").cpu.test)
 
 

@@ -1002,7 +1002,7 @@ def test_a_directory_like_tmp_in_which_a_program_lies_is_not_shown(tmp_path, mon
 
 def test_bubblewrap_that_has_gone_since_is_the_machine_s_fault_and_said_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
-    with pytest.raises(InfrastructureError, match="bubblewrap was there when this process started and is gone"):
+    with pytest.raises(InfrastructureError, match="bubblewrap has disappeared since this process started"):
         bubblewrap.command(["true"], None, tmp_path)
 
 

@@ -59,7 +59,7 @@ def test_a_call_is_begun_when_the_worker_says_that_it_is_ready(by_hand):
          Verdict.INTEGRITY_VIOLATION, "malformed: outputs.0.region"),
         ({"reply": {**REPLY, "outputs": [{"type": "x"}] * 17}}, Verdict.INTEGRITY_VIOLATION, "malformed: outputs"),
         ({"reply": {**REPLY, "outputs": [{"type": "x" * MAX_REPLY_BYTES}]}},
-         Verdict.INTEGRITY_VIOLATION, "bytes; 16,384 do"),
+         Verdict.INTEGRITY_VIOLATION, "bytes, over 16,384"),
         ({"failure": {"kind": "runtime_error", "message": "m", "detail": "d"}}, Verdict.RUNTIME_ERROR, "m"),
         ({"failure": {"kind": "accepted", "message": "m", "detail": "d"}}, Verdict.INTEGRITY_VIOLATION, "malformed"),
     ],

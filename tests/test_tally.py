@@ -137,7 +137,7 @@ def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():
     wrong = total("all test cases", found, {"strict": strict["strict"]})
     assert wrong.tolerance is None
     assert words("all test cases", found, {"strict": strict["strict"]}) == (
-        "gain of all test cases together is 1.2, and 0.9 to 1.1 may be; tolerance strict"
+        "gain of all test cases together is 1.2; allowed: 0.9 to 1.1; tolerance strict"
     )
     assert total("all", found, {"none": Tolerance(rel_l2=1)}) is None
     assert total("all", Tally(), strict) is None
@@ -164,7 +164,7 @@ def test_a_part_that_is_left_out_shows_along_itself_and_hardly_in_the_norm():
     said = words("all test cases", missing, {"close": limit})
     room = 3 * float(missing.ratios("tail").error)
     assert room > 0.05 and said.startswith("tail of all test cases together is ")
-    assert said.endswith(f"and {0.7 - room:.3g} to {1.3 + room:.3g} may be; tolerance close")
+    assert said.endswith(f"; allowed: {0.7 - room:.3g} to {1.3 + room:.3g}; tolerance close")
 
 
 def test_parts_add_up_over_calls_and_one_of_zeros_says_nothing():
@@ -211,7 +211,7 @@ def test_opposite_errors_of_rows_cancel_in_the_mean_and_not_in_the_spread():
     most = 0.1 * (1 + 3 / 20)  # of 200 rows
     assert found.excess(limit).ratio == pytest.approx(0.165 / most, abs=0.02)
     assert words("all", found, {"close": limit}).startswith("row_gain_spread of all together is 0.16")
-    assert "at most 0.115 may be" in words("all", found, {"close": limit})
+    assert "allowed: at most 0.115;" in words("all", found, {"close": limit})
 
 
 def test_few_rows_may_scatter_a_little_more_by_chance():
@@ -261,7 +261,7 @@ def test_in_the_root_mean_square_of_rows_each_counts_alike_however_small():
     limit = Tolerance(rel_l2=1, row_rms=0.2)
     assert found.excess(limit).limit == "row_rms" and found.excess(limit).ratio > 1
     assert tally(want, want + 0.1 * (got - want)).excess(limit).ratio <= 1
-    assert "at most 0.23 may be" in words("all", found, {"close": limit})
+    assert "allowed: at most 0.23;" in words("all", found, {"close": limit})
 
 
 def test_where_all_is_wrong_together_each_figure_has_its_noise_and_what_moves_it_to_its_side():
@@ -275,7 +275,7 @@ def test_where_all_is_wrong_together_each_figure_has_its_noise_and_what_moves_it
     assert by_name["tail"].endswith("the tail is left out") and "too large" in by_name["gain"]
     assert by_name["head"].endswith("no further from 1 than noise")
     by_part = meaning(found, {"close": Tolerance(rel_l2=1, parts={"tail": (0.9, 1.1)})}, known)
-    assert "tail is how much of a part of the expected outputs is there: too little" in by_part
+    assert "tail is the share of a part of the expected outputs that is there: too little" in by_part
 
 
 NOT_LIMITS = {"rtol", "atol", "bitwise", "when"}

@@ -74,7 +74,7 @@ def test_a_time_out_in_an_interpreted_kernel_says_so_and_sends_nobody_below_the_
         endless = in_triton.replace("    i = tl", f"    while {condition}:\n        pass\n    i = tl", 1)
         run = judge(toy_root, endless, timed=False)
         assert run.ending.verdict is Verdict.TIMEOUT
-        assert run.ending.message.endswith(f"and slowly: {said}")
+        assert run.ending.message.endswith(f"slowly here: {said}")
 
 
 def test_who_is_gone_or_says_nothing_is_nowhere():

@@ -1,7 +1,8 @@
-"""Two computations of the judge's own, timed between the processes of a run: they show what the machine did meanwhile.
+"""Two computations of the judge's own, timed between the worker processes of a run. They show whether the machine
+changed.
 
-A copy is bound by the memory's clock and a matrix product by the processor's. They are the same every time, so when
-they take longer the machine has become slower, whatever the submission did.
+The memory clock limits the copy; the processor clock limits the matrix product. Both computations are the same every
+time. If they take longer, the machine has become slower, whatever the submission did.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from harness.model import Device, Round
 
 MATRIX = {"cpu": (384, torch.float32), "cuda": (4096, torch.bfloat16), "rocm": (4096, torch.bfloat16)}
 WARM_UP_NS = {"cpu": 0.0, "cuda": 20e6, "rocm": 20e6}
-"""A GPU that was idle takes milliseconds to come back to its clocks. A processor is at work when it is asked: one call
-brings in the memory."""
+"""How long to run each computation before it is timed. An idle GPU needs milliseconds to reach its normal clocks. On a
+CPU one call is enough: it brings the data into the caches."""
 
 REPEATS = 9
 
 
 class Anchor:
-    """Its times and the device's gauges, read before and after each process of a run.
+    """The times of the two computations and the device's gauges, read before and after each worker process of a run.
 
-    `tolerance` is how far from the median of all readings so far a time may be, as a fraction of it; None: anywhere.
+    `tolerance` limits how far a time may lie from the median of all readings so far, as a fraction of that median.
+    None: no limit.
     """
 
     def __init__(self, device: Device, tolerance: float | None) -> None:
@@ -34,15 +36,16 @@ class Anchor:
         self._copies_ns: list[float] = []
         self._products_ns: list[float] = []
         self._state: dict[str, str] = {}
-        # Kept: where in its memory a buffer lies changes a GPU's copy by 10 % (H200, 512 MiB).
+        # The buffers are kept: their addresses change the time of a GPU's copy by 10 % (H200, 512 MiB).
         self._copy, self._product = _works(device)
 
     def begin(self) -> None:
-        """A reading before the first process."""
+        """Take a reading before the first worker process."""
         self._read()
 
     def end_round(self, others_share: float | None) -> Round:
-        """What has become of the machine while one process was timed, when others took so much of the processors."""
+        """Take a reading after a worker process and compare it with the one before. `others_share`: the share of the
+        processors that other programs took meanwhile."""
         before = self._state
         self._read()
         disturbed = gauges.slowed(before, self._state) or self._drifted("copy", self._copies_ns)
@@ -67,7 +70,7 @@ class Anchor:
 
 
 def _works(device: Device) -> tuple[Callable[[], object], Callable[[], object]]:
-    size = device.flush_bytes // (2 if device.kind == "cpu" else 1)  # source and target together empty the caches
+    size = device.flush_bytes // (2 if device.kind == "cpu" else 1)  # on a CPU the two together exceed the caches
     order, dtype = MATRIX[device.kind]
     source = torch.ones(size // 4, dtype=torch.float32, device=device.torch_device)
     target = torch.empty_like(source)

@@ -1,4 +1,4 @@
-"""Everything that judging a submission on one device takes, put together."""
+"""Builds everything that is needed to judge submissions on one device."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from harness.wire.flusher import Flusher
 
 
 class Assembly:
-    """What is the same for all that is judged together: the clocks, the flush buffers, the deadline.
+    """The objects shared by all submissions that are judged together: clocks, flush buffers, deadline.
 
-    `threads` is how many a worker computes in. A duel of many `pairs` takes as many times longer than an evaluation,
-    and so does one with baselines. `isolation`: of all workers; by default the strongest that holds.
+    `threads`: how many threads a worker computes in. `pairs`: how many times longer than one evaluation the work may
+    take, as for a duel or for baselines. `isolation`: the confinement of all workers (default: the strongest that works
+    here).
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Assembly:
         self._isolation = isolation or tiers.strongest(device)
         self._reference, self._device, self._sampling, self._emulation = reference, device, sampling, emulation
         if device.kind != "cpu":
-            torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
+            torch.cuda.set_device(device.torch_device)  # streams, events and the hold belong to the current device
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
         self._deadline = Deadline(reference.problem.limits.evaluation_s * pairs)
 
@@ -56,10 +57,10 @@ class Assembly:
         narrate: Narrate = lambda line: None,
         spare: Spare | None = None,
     ) -> Iterator[Entrant]:
-        """`submission`, in a scratch directory of its own; in that of `spare` if its worker is one for this."""
+        """Yield `submission` in a scratch directory of its own. If a worker of `spare` fits, its directory is used."""
         with contextlib.ExitStack() as stack:
             plan = Plan(self._reference.problem, self._device, self._threads, self._emulation, self._isolation)
-            # It imports torch while the clocks and buffers below are made.
+            # The worker imports torch while the clocks and buffers below are made.
             started = spare.take(plan) if spare is not None else None
             started = started or Started(plan)
             stack.callback(started.close)
@@ -101,27 +102,29 @@ class Assembly:
 
 
 KEPT, KEPT_ON_A_CPU = 1 << 20, 32 << 20
-"""Bytes of a freed block from which on the judge keeps none. On a CPU cases are small, and their blocks are used again:
-with 1 MiB there, a call of mla took 187 ms and the system's 103 ms to make; with 32 MiB, the most that glibc takes,
-185 ms and 2 ms. The judge holds 50 MB more then, and 76 MB more for kv_replicate (AMD EPYC, 2 processors)."""
+"""The judge returns freed blocks of at least this many bytes to the system. On a CPU cases are small and blocks are
+used again. With 1 MiB there, making a call of mla took 187 ms of the judge's own time and 103 ms of the system's. With
+32 MiB, the most that glibc takes, it took 185 ms and 2 ms. The judge then holds 50 MB more, and 76 MB more for
+kv_replicate (AMD EPYC, 2 processors)."""
 
 LEFT_FREE = 256 << 20
-"""Bytes at the end of the heap that stay free on a CPU: the next call has to fault in whatever is trimmed."""
+"""Bytes at the end of the heap that stay free on a CPU. If they were returned, the next call would have to fault them
+in."""
 
 
 def be_a_quiet_neighbour(device_kind: str) -> None:
-    """Keep the judge from disturbing what it measures.
+    """Keep the judge from disturbing its own measurements.
 
-    It computes in one thread: a pool of threads that waits by spinning takes the processors from the worker, and from
-    others that are judged on other cards (29 of 32 processors for seconds, two H200s, 2026-11-23). Freed blocks of KEPT
-    bytes or more go back to the system: inputs are made anew for each call, and kept blocks would pile up to several
-    times what is in use.
+    The judge computes in one thread. A pool of threads waits by spinning, which takes processors from the worker and
+    from evaluations on other cards (29 of 32 processors for seconds, two H200s, 2026-11-23). Freed blocks of KEPT bytes
+    or more go back to the system: every call makes new inputs, and kept blocks would grow to several times the memory
+    in use.
     """
     torch.set_num_threads(1)
     with contextlib.suppress(AttributeError, OSError):  # glibc only
         mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, malloc.h
         libc = ctypes.CDLL(None)
-        # Setting it also turns its growth off.
+        # Setting the threshold also keeps glibc from raising it.
         libc.mallopt(mmap_threshold, KEPT_ON_A_CPU if device_kind == "cpu" else KEPT)
         if device_kind == "cpu":
             libc.mallopt(trim_threshold, LEFT_FREE)

@@ -1,11 +1,11 @@
-"""Baselines that come with a problem, timed in turns with a submission: what disturbs one disturbs the other.
+"""Time the baselines that come with a problem in turns with a submission, so that a disturbance affects both.
 
-    begin        a worker each, with a pilot: how often each case is sampled
-    before       a round: of some a fresh process ahead of the submission's, of the others one behind it, by a coin;
+    begin        one worker for each baseline, with a pilot: how often each case is sampled
+    before       a round: some baselines run in a fresh process before the submission's, the others after it, at random;
     after        calls of one round have the same inputs
-    held         what came of each, and how many times as long as the submission it takes
+    held         the result of each baseline, and its time divided by the submission's
 
-One that fails is left out with the reason, and the submission is judged all the same.
+A baseline that fails is left out with the reason. The submission is judged all the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.ranking import stats
 
 
 class Baseline:
-    """One of them. `why_not` says why it is left out."""
+    """One baseline. `why_not`: the reason why it is left out, or ""."""
 
     def __init__(self, name: str, entrant: Entrant) -> None:
         self.name, self.entrant = name, entrant
@@ -60,7 +60,7 @@ class Baseline:
         self.processes.append(sittings)
 
     def held(self, ours: Sequence[dict[str, Sitting]], confidence: float, ranking: str) -> TimedBaseline:
-        """Against the submission's processes, round by round."""
+        """Compare it with the submission's processes, round by round."""
         if self.why_not:
             return TimedBaseline(name=self.name, why_not=self.why_not)
         theirs = [_score(process, ranking) for process in self.processes]
@@ -87,7 +87,7 @@ class Baseline:
 
 
 class Baselines:
-    """All of a problem's. `enter` makes an entrant of a source."""
+    """All baselines of a problem. `enter` makes an entrant of a source."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Baselines:
         self._behind: list[Baseline] = []
 
     def begin(self, constants: Constants, stack: ExitStack) -> None:
-        """Pilots. Their workers end with `stack`; `constants` are what is subtracted from a call."""
+        """Run the pilots. The workers end with `stack`. `constants`: the times to subtract from a call."""
         for source in self._sources:
             assert self._enter is not None
             self._narrate(f"pilot of the baseline {source.name}")
@@ -109,18 +109,18 @@ class Baselines:
             self._all.append(baseline)
 
     def before(self, number: int, null: NullWorker | None, waiting: list[Session]) -> None:
-        """Those whose turn is before the submission's process of this `number`, counted from 0."""
+        """Time the baselines whose turn is before the submission's process `number` (from 0)."""
         drawn = secrets.SystemRandom().sample(self._all, len(self._all))
         ahead = [baseline for baseline in drawn if secrets.randbelow(2)]
         self._behind = [baseline for baseline in drawn if baseline not in ahead]
         self._time(ahead, number, null, waiting)
 
     def after(self, number: int, null: NullWorker | None, waiting: list[Session]) -> None:
-        """The others."""
+        """Time the other baselines."""
         self._time(self._behind, number, null, waiting)
 
     def held(self, ours: Sequence[dict[str, Sitting]], confidence: float, ranking: str) -> tuple[TimedBaseline, ...]:
-        """What came of each, `ours` being the submission's processes."""
+        """The result of each baseline. `ours`: the submission's processes."""
         return tuple(baseline.held(ours, confidence, ranking) for baseline in self._all)
 
     def _time(self, turns: Sequence[Baseline], number: int, null: NullWorker | None, waiting: list[Session]) -> None:

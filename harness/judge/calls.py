@@ -1,8 +1,8 @@
-"""Putting calls to a worker: deal one, have it timed, hold its outputs against the expectation.
+"""Make calls with a worker: deal the inputs, have the call timed, check its outputs.
 
-put         a checked call               ─► CaseCheck, Answer; the series' tally grows
-put_timed   one of a benchmark case      ─► Answer; raises WrongTimedCall
-put_null    one that computes nothing    ─► Answer
+put         one checked call                 ─► CaseCheck, Answer; the series' tally grows
+put_timed   one call of a benchmark case     ─► Answer; raises WrongTimedCall
+put_null    one null call (computes nothing) ─► Answer
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from harness.wire.flusher import Flusher
 from harness.wire.tree import flatten
 
 MOST_WITHOUT = 3
-"""Of one series: calls on a GPU that took no longer than one that computes nothing, and left nothing. The device may
-not have switched to them; who does so more often has not computed."""
+"""The most wrong calls of one series that are void because they took no longer than a null call (GPU only). The device
+may not have switched to the worker. A submission to which this happens more often has not computed."""
 
 
 class WrongTimedCall(Fault):
-    """A benchmark case's output is wrong, timed or not."""
+    """An output of a benchmark case is wrong. The call may be timed or not."""
 
     def __init__(self, check: CaseCheck) -> None:
         super().__init__(Verdict.WRONG_ANSWER, f"a benchmark case is wrong: {check.case.label}", check.report)
@@ -48,14 +48,16 @@ class WrongTimedCall(Fault):
 
 
 class FailedCall(Fault):
-    """A call that gave no answer: `fault` with the case, and with the command that makes the call again. `raised`: it
-    ended with an exception of the submission's own, and its worker can be asked again. It is not where the call took
-    `too_long_s`, as others would, too."""
+    """A call that gave no answer. It is `fault`, extended by the case and by the command that repeats the call.
+
+    `raised`: the submission raised an exception of its own, so its worker can be asked again. `raised` is False if the
+    call took `too_long_s` seconds, because the cases after it would probably take as long.
+    """
 
     def __init__(self, fault: Fault, case: Case, reproduce: str, too_long_s: float | None = None) -> None:
         verdict, message = fault.ending.verdict, fault.ending.message
         if isinstance(fault, Raised) and too_long_s is not None:
-            message += f"; that took {too_long_s:.0f} s, and no case after it is tried"
+            message += f"; the call took {too_long_s:.0f} s, so no later case was tried"
         said = (fault.ending.detail or message).strip("\n")
         super().__init__(verdict, message, f"case {case.label}\n{said}\nreproduce: {reproduce}")
         self.raised = isinstance(fault, Raised) and too_long_s is None
@@ -63,13 +65,15 @@ class FailedCall(Fault):
 
 
 OF_THE_CALL = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT)
-"""What a call with the same inputs would most likely do again."""
+"""The verdicts that another call with the same inputs would probably get too."""
 
 
 class Series:
-    """Calls of one case: a dealer of inputs, the stage on which they are made, and what their outputs come to.
+    """Calls of one case: the dealer of their inputs, the memory (stage) in which they are made, and the tally of their
+    outputs.
 
-    `previous`: some of what the last checked call should have returned; of timed ones nothing is kept."""
+    `previous`: samples of the expected outputs of the last checked call. Empty for timed calls.
+    """
 
     def __init__(self, case: Case, dealer: Dealer, stage: Stage) -> None:
         self.case, self.dealer, self.stage = case, dealer, stage
@@ -79,22 +83,22 @@ class Series:
         self.previous: dict[str, torch.Tensor] = {}
 
     def deal(self, everything: bool, probe: Case | None = None) -> Call:
-        self.call = None  # its inputs may fill half of a GPU
+        self.call = None  # freed first: the inputs of a call may fill half of a GPU
         self.stage.clear()
         self.call = self.dealer.deal(everything, probe)
         return self.call
 
 
 class Caller:
-    """Calls of one submission on one device.
+    """Makes the calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator,
-    with the instructions that its process executed, what compiling took it and what the emulator remarks; the
-    submission's own process says so.
-    emulates: the chip that the judge had the emulator set up for, None where it had not: then no chip is believed, and
-    the call's time is not either.
-    judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
-    void.
+    interpreted: whether any call so far ran in Triton's interpreter.
+    emulated: the chip for which a call ran in the emulator, or None. With it: the instructions executed, the seconds of
+    compiling and the emulator's remarks. All of these come from the submission's own process.
+    emulates: the chip for which the judge set up the emulator, or None. If None, the judge ignores any chip that the
+    worker names, and the call's time does not count either.
+    judging_s: the judge's own seconds for each call: dealing and checking.
+    constants: decide which calls are void.
     """
 
     def __init__(
@@ -118,7 +122,8 @@ class Caller:
 
     @cached_property
     def _smallest(self) -> str | None:
-        """The key of the test case that moves the fewest bytes; None if not all of them are here to be compared."""
+        """The key of the test case that moves the fewest bytes. None if the problem was loaded with only some of its
+        cases."""
         tests = self._problem.cases_for(self._device.kind).test
         if not tests or self._problem.partial:
             return None
@@ -126,22 +131,23 @@ class Caller:
 
     @property
     def calls_a_model(self) -> bool:
-        """Whether a call is one of a module of torch's, in the place of a function."""
+        """Whether a call runs a torch module instead of a function."""
         return self._problem.foreign is not None and self._problem.foreign.form == "kernelbench"
 
     @property
     def simulated(self) -> bool:
-        """Whether a call so far was interpreted or emulated, as far as the submission's own process says."""
+        """Whether a call so far was interpreted or emulated, according to the submission's own process."""
         return self.interpreted or self.emulated is not None
 
     @property
     def untimed(self) -> bool:
-        """Whether its time says nothing: whatever its process says of the emulator that was set up for it."""
+        """Whether the submission's times mean nothing. Where the judge set up the emulator, the answer is yes whatever
+        the process says."""
         return self.interpreted or self.by_emulator
 
     @property
     def by_emulator(self) -> bool:
-        """Whether the emulator was set up for it, or its process says that it was."""
+        """Whether the judge set up the emulator for the submission, or its process says that it runs in one."""
         return self.emulates is not None or self._claims
 
     @contextmanager
@@ -156,8 +162,8 @@ class Caller:
     def put(
         self, session: Session, series: Series, clock: Clock, everything: bool, probe: Case | None = None
     ) -> tuple[CaseCheck | None, Answer]:
-        """Deal a call, have it timed, judge its outputs. A void call may have no check. What a `probe` returns is not
-        tallied with the others. Raises FailedCall, Fault."""
+        """Deal a call, have it timed and check its outputs. A void call may have no check. The outputs of a `probe`, a
+        call of another case among the timed ones, are not tallied. Raises FailedCall, Fault."""
         if self._deadline is not None:
             self._deadline.check()
         began = time.monotonic()
@@ -191,7 +197,7 @@ class Caller:
         return check, _done(answer, void)
 
     def set_up(self, session: Session, case: Case) -> None:
-        """Hand a worker what it gets before its calls, once."""
+        """Send the worker the data that it gets once, before its calls."""
         if not self._reference.has_setup or session.set_up_for == case.key:
             return
         tree, leaves = flatten(self._reference.setup(), None)
@@ -208,8 +214,9 @@ class Caller:
             arena.close()
 
     def put_timed(self, session: Session, series: Series, clock: Clock, probe: Case | None = None) -> Answer:
-        """One call of a benchmark case, or with `probe` one that nobody can tell from it but by its inputs. Raises
-        WrongTimedCall if its output is wrong and no void excuses that."""
+        """Make one call of a benchmark case. With `probe`, make a call of that case instead: the worker can tell the
+        two apart only by the inputs. Raises WrongTimedCall if the output is wrong, unless the call is void for a reason
+        that excuses it."""
         check, answer = self.put(session, series, clock, everything=False, probe=probe)
         excused = answer.void is not None and answer.void.excuses
         if not excused and check is not None and check.verdict is not Verdict.ACCEPTED:
@@ -217,7 +224,8 @@ class Caller:
         return answer
 
     def put_null(self, session: Session, series: Series, clock: Clock, cycles: int = 1) -> Answer:
-        """A call like the last one dealt that computes nothing, or on a GPU waits for so many of its cycles."""
+        """Make a null call with the memory layout of the last call dealt. It computes nothing; on a GPU it waits for
+        `cycles` clock cycles."""
         call = series.call or series.deal(everything=False)
         answer = clock.time(session, series.stage, call, series.case.label, cycles)
         return _done(answer, self.constants.void(answer, clock.manner, series.case))
@@ -242,7 +250,7 @@ class Caller:
         )
 
     def _right_later(self, series: Series, call: Call, answer: Answer) -> bool:
-        """Whether a call that was wrong at its second stamp has become right since: it was not over."""
+        """Whether a call that was wrong at stamp B is right by now. Then the call was not over at stamp B."""
         if answer.later is None:
             return False
         check, _ = self._check(series, call, replace(answer, snapshot=answer.later()))
@@ -255,7 +263,7 @@ class Caller:
 
 
 def worst_of(checks: list[CaseCheck]) -> CaseCheck:
-    """One case's repeated checks as one: the one that is furthest from each tolerance."""
+    """Merge the repeated checks of one case into one: the check that is furthest from each tolerance."""
     worst = max(checks, key=lambda check: (check.verdict is not Verdict.ACCEPTED, _ratios(check)))
     excess = {name: max((check.excess[name] for check in checks), key=lambda e: e.ratio) for name in worst.excess}
     errors = [check.error for check in checks if check.error is not None]
@@ -274,5 +282,5 @@ def _ratios(check: CaseCheck) -> list[float]:
 
 
 def _done(answer: Answer, void: Void | None) -> Answer:
-    """Without what holds the call's inputs and outputs: those of a few may fill a GPU."""
+    """Return the answer without the call's inputs and outputs: those of a few calls may fill a GPU."""
     return replace(answer, void=void, snapshot=None, later=None)

@@ -1,4 +1,5 @@
-"""Answers that a problem in another project's form must refuse, whatever it asks for, and data that ask nothing."""
+"""Canaries for a problem in another project's form: answers that its checker must refuse, and data that test
+nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from harness.wire.tree import Leaves
 
 
 def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
-    """Answers that must be refused, where they are not right by chance: zeros, and a copy of an input in the place of a
+    """Yield answers that must be refused unless they are right by chance: zeros, and a copy of an input in place of a
     single output."""
     several = isinstance(answer, tuple | list)
     outputs = members(answer)
@@ -35,8 +36,9 @@ def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def not_finite(answer: Any) -> Iterator[Any]:
-    """`answer` with NaN, then with Inf, in the place of all floating-point numbers, and of those of each output by
-    itself: a checker that looks for errors above a limit finds none. Nothing for an answer without such numbers."""
+    """Yield `answer` with NaN, then with Inf, in place of all floating-point numbers, then of those of each output
+    alone. A checker that only looks for errors above a limit accepts NaN. Yields nothing for an answer without such
+    numbers."""
     outputs = members(answer)
     floats = [n for n, output in enumerate(outputs) if output.is_floating_point() and countable(output) is output]
     for places in [floats, *([n] for n in floats if len(outputs) > 1)]:
@@ -47,19 +49,19 @@ def not_finite(answer: Any) -> Iterator[Any]:
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether there is neither NaN nor Inf in any."""
+    """Whether no tensor holds NaN or Inf."""
     floats = (t for t in map(countable, tensors) if t.is_floating_point())
     return all(bool((t.float() if t.itemsize == 1 else t).isfinite().all()) for t in floats)
 
 
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:
-    """Whether an answer that is a copy of an input holds one value only: then nothing is asked."""
+    """Say in words that the answer is a copy of an input that holds one value only. Such data test nothing."""
     for output in members(answer):
         elements = bits(output).reshape(output.numel(), -1) if output.numel() > 1 else None
         if elements is not None and bool((elements == elements[0]).all()):
             for name, tensor in inputs:
                 if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
-                    return f"{name} and the answer hold one value in all places, in {case.label}"
+                    return f"{name} and the answer hold one value in all elements, in {case.label}"
     return None
 
 
@@ -72,7 +74,7 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def same(ours: Leaves, theirs: Leaves) -> bool:
-    """Whether no tensor of the two differs in any bit."""
+    """Whether the tensors of both are equal in every bit."""
     return _equal_shapes(ours, theirs) and all(_alike(a, b) for (_, a), (_, b) in zip(ours, theirs))
 
 

@@ -1,7 +1,7 @@
-"""Comparing what a call left behind with what it should have left.
+"""Compare the outputs and the memory of a call with the expectation.
 
-worker's description ─► structure      anything wrong with shape, dtype, device or place, whatever the values
-snapshot ─► difference ─► per tolerance: the worst limit's value over the limit (Excess)
+worker's description ─► structure      wrong shape, dtype, device or place, whatever the values are
+snapshot ─► difference ─► Excess for each tolerance: the highest measured value divided by its limit
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.wire.arena import TensorSpec, dtype_name
 
 @dataclass(frozen=True)
 class CheckedCall:
-    """One call's outcome: the differences of its outputs and of the memory that was looked at afterwards."""
+    """The result of one call: the differences of its outputs and of the memory that was checked afterwards."""
 
     differences: list[Difference]
     excess: dict[str, Excess]
@@ -36,7 +36,7 @@ class CheckedCall:
 
 
 def differences(call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]) -> list[Difference]:
-    """Between a call's snapshot and its expectation: outputs first, then state."""
+    """Compare a call's snapshot with its expectation. Outputs come first, then state."""
     outputs = _output_differences(call, reply, snapshot, tolerances)
     for number, output in enumerate(outputs):
         output.parts = {name: part[number] for name, part in call.expectation.parts.items()}
@@ -47,20 +47,21 @@ def differences(call: Call, reply: CallReply, snapshot: Snapshot, tolerances: di
 
 
 def overruns(call: Call, overrun: list[int]) -> list[Difference]:
-    """Of inputs right beside which something was written: a store without a mask does that, and may pass unseen."""
+    """One Difference for each input with a write in the memory right beside it. A store without a mask does this, and
+    the outputs may still be right."""
     fault = "the memory right before or after it was written to: a store out of bounds"
     names = [name for number, name in enumerate(call.input_names) if number in overrun]
     return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
 
 
 def changes(call: Call, changed: list[int]) -> list[Difference]:
-    """Of inputs that are read only and were written to."""
+    """One Difference for each read-only input that was written to."""
     fault = "it was changed; a submission may not write to it"
     return [Difference(call.input_names[number], torch.empty(0), is_state=True, structural=fault) for number in changed]
 
 
 def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tolerance]) -> CheckedCall:
-    """What all `differences` of a call come to."""
+    """Combine all `differences` of a call into its result."""
     outputs = [difference for difference in differences if not difference.is_state]
     excess = {
         name: max((difference.excess(name, tolerance) for difference in differences), key=lambda e: e.ratio)
@@ -96,7 +97,7 @@ def _output_differences(
         fault = structural_fault(want, shape, got)
         place = (got.region, got.offset)
         if fault is None and ("arena", places.get(want.data_ptr(), got.offset)) != place and want.data_ptr() in places:
-            fault = FRESH  # with the right bits or not: where there is much of it there is no room for it
+            fault = FRESH  # even if the values are right: a large output must go to the memory supplied for it
         span = Span(got.region, TensorSpec(dtype_name(want.dtype), shape, got.offset or 0))
         differences.append(
             Difference(name, want, structural=fault)
@@ -109,7 +110,7 @@ def _output_differences(
 def _state_differences(
     call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance], outputs: list[Difference]
 ) -> list[Difference]:
-    # An output that is itself memory supplied has been compared as such.
+    # An output that lies in supplied memory was compared already, as an output.
     compared = {
         (difference.expected.data_ptr(), difference.elements, described.offset)
         for difference, described in zip(outputs, reply.outputs, strict=False)
@@ -131,7 +132,8 @@ def _unread(
     tolerances: dict[str, Tolerance],
     selection: Selection | None = None,
 ) -> Difference:
-    """What is to be compared, and nothing of it read yet, but rows of a selection."""
+    """Return a Difference for the tensor at `span`, without reading its values yet. Only the rows of a selection are
+    read here."""
     try:
         actual = snapshot.view(span)
     except (LookupError, ValueError):

@@ -1,6 +1,6 @@
-"""Who says whether a call is right: what it left behind is held against what the reference expects.
+"""Decides whether a call is right: compares its outputs and memory with the reference's expectation.
 
-A problem in another project's form brings a checker of its own (opaque.py); `Reference.checker` says which.
+A problem in another project's form has a checker of its own (opaque.py). `Reference.checker` chooses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.model import CaseCheck, Problem, Verdict
 
 
 class Checker:
-    """Of one problem, by its tolerances."""
+    """Checks calls of one problem by its tolerances."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._mistakes = problem, Mistakes(problem)
@@ -37,11 +37,12 @@ class Checker:
         reproduce: str,
         previous: Mapping[str, torch.Tensor],
     ) -> tuple[CaseCheck, Tally]:
-        """The verdict on one call, and what it adds to the figures over many.
+        """Return the verdict on one call, and its contribution to the figures over many calls.
 
-        trespasses: inputs that were written to, or right beside which something was. everything: as a test case is
-        checked.
-        reproduce: the command that makes the call again. previous: some of what the call before it should have left.
+        trespasses: inputs that were written to, or beside which something was written.
+        everything: check as in a test case, with hints from the problem's known mistakes.
+        reproduce: the command that repeats the call.
+        previous: samples of the expected outputs of the call before it.
         """
         tolerances, case = self._problem.tolerances_for(call.case), call.case
         found = differences(call, reply, snapshot, tolerances)
@@ -65,7 +66,7 @@ class Checker:
 
 
 def _left(call: Call) -> dict[str, torch.Tensor]:
-    """What memory that is looked at held before the call, by the names of inputs and of the outputs that lie there."""
+    """The contents of the checked memory before the call, by the names of inputs and of the outputs that lie there."""
     expected = call.expectation
     poured = {name: tensor for name, (tensor, _) in zip(call.input_names, call.places, strict=True)}
     found = {name: poured[name] for name in expected.state}
@@ -76,4 +77,4 @@ def _left(call: Call) -> dict[str, torch.Tensor]:
 
 
 def _nothing() -> None:
-    """No time for hints: the call is one of those that are timed."""
+    """No hint from known mistakes: finding one takes too long in a timed call."""

@@ -1,13 +1,14 @@
-"""The judge's clock: both ends of what is timed are the judge's own, and the latency is what lies between them.
+"""The judge's clock. The judge takes the stamps at both ends of a call. The latency is the time between them.
 
-    Clock.time(session, stage, call, ...) ─► Answer      latency, the outputs as they were at the end, or why it is void
+    Clock.time(session, stage, call, ...) ─► Answer      elapsed time and outputs, or the reason why the call is void
 
-A submission may lie about its own times, patch every clock in its process and compute in threads, children and timers:
-none of it is asked. What counts is that it cannot compute before the first stamp, because its inputs are not there and
-it is stopped or the device is not its own, and that what it computes after the second is in no snapshot.
+A submission may report false times, patch every clock in its process, and compute in threads, children and timers. None
+of that counts. Before the first stamp it cannot compute: its inputs are not there, and its process is stopped or the
+device runs the judge's kernels. Results computed after the second stamp are in no snapshot.
 
-StopClock is for CPUs: the worker is stopped, inputs are poured, it is continued, and its stopping again is the end.
-The one for GPUs is in `sandwich`, the one for those on which neither works in `worker_clock`.
+StopClock is for CPUs. The judge stops the worker, pours the inputs (copies them into the shared memory) and continues
+the worker. The call ends when the worker stops itself again. `sandwich` has the clock for GPUs, `worker_clock` the
+clock for devices on which neither works.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from harness.sandbox.leash import AtRest
 
 
 class Void(enum.StrEnum):
-    """Why a call counts for nothing and is taken again. The values are shown by `show`."""
+    """Why a call does not count and is repeated. `show` prints the values."""
 
     RAN_WHILE_STOPPED = "ran while it was stopped"
     NOT_STOPPED = "a process of it could not be stopped in time"
@@ -41,18 +42,24 @@ class Void(enum.StrEnum):
 
     @property
     def excuses(self) -> bool:
-        """Whether an honest call's outputs may be wrong then. Where the worker stood still until its inputs were there,
-        and said itself that it was done, they are what it stands for: to void what it got wrong must not pay."""
+        """Whether outputs of an honest call may be wrong in this case.
+
+        They may not be wrong if the worker stood still until its inputs were there and said itself that it was done.
+        Then the outputs are judged: a submission must gain nothing by making its wrong calls void.
+        """
         return self not in (Void.RAN_WHILE_STOPPED, Void.NOT_STOPPED)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a timed call. `elapsed_ns` lies between the judge's stamps, less nothing; `pour_ns` is what pouring
-    and flushing took. `inside_ns` is the worker's own word. `asked_after_ns`: how long after the first stamp, at most,
-    the judge asked the device for the second, where that matters. `later` takes the snapshot again, once the worker has
-    waited for the device, where the device may have switched back before the call was over. Of a void call only `void`
-    is sure to mean anything, and without a reply there is nothing to check."""
+    """The result of a timed call. If the call is void, only `void` is meaningful. Without a `reply` there is nothing to
+    check.
+
+    `elapsed_ns`: time between the judge's stamps; nothing is subtracted. `pour_ns`: time of pouring and flushing.
+    `inside_ns`: the worker's own measurement. `asked_after_ns`: at most how long after stamp A the judge asked the
+    device for stamp B; 0 where it does not matter. `later`: takes the snapshot again after the worker has waited for
+    the device, where the device may have switched back before the call was over.
+    """
 
     reply: CallReply | None
     snapshot: Snapshot | None
@@ -68,22 +75,24 @@ class Clock(Protocol):
     manner: Manner
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
-        """Have one call made and time it. `null` asks for one that computes nothing in the place of the submission's,
-        on a GPU for so many cycles. Raises Fault."""
+        """Have one call made and time it. With `null`, the worker makes a null call in place of the submission's; on a
+        GPU it waits for that number of clock cycles. Raises Fault."""
 
 
 def request(call: Call, sequence: str, null: int | None, **more: bool) -> dict[str, object]:
-    """What the worker is told of a call. `sequence`: the steps of one, by a name of worker/calls."""
+    """Build the request for a call. `sequence`: the steps of the call, by the name that worker/calls gives them."""
     return {**call.request, "sequence": sequence, "null": null, **more}
 
 
 class StopClock:
-    """The worker stands still until its inputs are there, and its own stop is the end. Both stamps are of
-    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it has seen it stopped and stopped
-    all of its group. The snapshot is taken then, and only then may the worker say what it has returned.
+    """The worker stands still until its inputs are there. The call ends when the worker stops itself.
 
-    A null call is one whose worker stops again at once: the least that a call takes is subtracted, and no more.
-    Without `flushes` caches are left as they are, for calls whose time does not count.
+    Both stamps are on CLOCK_MONOTONIC. The judge takes the first before it continues the worker. The waiter takes the
+    second after it has seen the worker stop and has stopped its whole group. Then the judge takes the snapshot, and
+    only then may the worker describe its outputs.
+
+    In a null call the worker stops again at once. That gives the least time that a call takes; this is subtracted and
+    no more. Without `flushes` the caches stay as they are: for calls whose time does not count.
     """
 
     manner = Manner.STOPPED
@@ -105,17 +114,17 @@ class StopClock:
         reply = session.reply()
         if misplaced(reply.outputs, call):
             raise violation("the worker says that an output lies where it puts none")
-        # Until it is asked again: what is still at work would slow the calls that compute nothing.
+        # Keep it stopped until the next request: processes still at work would slow the null calls.
         if not session.stop():
             void = void or Void.NOT_STOPPED
         return Answer(reply, snapshot, elapsed_ns, void)
 
     def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None, AtRest | None]:
-        """From the worker's going on until all of it stands still again, in ns; at rest are those it has started.
-        Raises Ended, Fault."""
+        """Time the worker from its continuation until all its processes stand still again, in ns. Also return the
+        reason to void the call, and the processes at rest that the worker started. Raises Ended, Fault."""
         leash = session.leash
         session.await_stop()
-        leash.stop()  # its children as well
+        leash.stop()  # the worker's children as well
         before = leash.await_others()
         stage.pour()
         if self._flushes:
@@ -126,7 +135,7 @@ class StopClock:
         leash.stop()
         rest = leash.others_at_rest()
         if rest is None:
-            # The kernel may still copy for them: the end is when they are stopped, too.
+            # The kernel may still copy data for them, so the call ends when they have stopped too.
             rest = leash.await_others()
             ended_ns = max(ended_ns, time.monotonic_ns())
         stopped = before is not None and rest is not None

@@ -1,5 +1,7 @@
-"""What timing a call takes on this device, before a submission is timed on it: the constants of `null_calls`, measured
-with calls of the problem's own cases to a worker without a submission."""
+"""Measure the fixed cost of timing a call on this device, before a submission is timed: the constants of `null_calls`.
+
+The measurement uses calls of the problem's own cases, made to a worker without a submission.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ from harness.progress import Narrate, Step, tell
 from harness.ranking import stats
 
 TRIES = 2
-"""To measure the constants of a GPU: a busy host disturbed one of some thirty (H200, 2026-11-23)."""
+"""How often the constants of a GPU are measured before the judge gives up. A busy host disturbed one of some thirty
+measurements (H200, 2026-11-23)."""
 
 OPEN_AT_ONCE = 2
-"""Cases, while constants are measured: the inputs of one may fill a good part of a device."""
+"""How many cases are held in memory at once during the measurement. The inputs of one may fill a good part of a
+device."""
 
 NewSeries = Callable[[str, Case], AbstractContextManager[Series]]
 
@@ -33,8 +37,8 @@ def calibrate(
     on_cpu: bool,
     narrate: Narrate,
 ) -> None:
-    """Give `caller` what is subtracted from each call on a GPU, and the most that is on a CPU. Where the judge's clock
-    does not work on a GPU, the worker's takes its place in `clocks`."""
+    """Set the constants of `caller`: on a GPU the time subtracted from each call, on a CPU the most that may be
+    subtracted. If the judge's clock does not work on a GPU, `clocks` changes to the worker's clock."""
     if on_cpu:
         with new_series("null", cases[0]) as series:
             calls = [caller.put_null(null.ready(), series, clocks.of(Manner.STOPPED)) for _ in range(CAP_CALLS)]

@@ -1,4 +1,4 @@
-"""Which clocks there are for a device, by the manner in which calls are timed."""
+"""The clocks of a device, one for each manner of timing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from harness.model import ClockOwner, Device, Manner
 
 
 class Clocks:
-    """Those of one device. `whose`: the judge's, or where that does not work the worker's; `why_not` says why then."""
+    """The clocks of one device. `whose`: whether the judge or the worker times the calls. `why_not`: why the judge's
+    clock does not work, if it does not."""
 
     def __init__(self, device: Device) -> None:
         self.whose, self.why_not = ClockOwner.JUDGE, ""
@@ -18,7 +19,7 @@ class Clocks:
         self._for_checks: Clock | None = None
         if device.kind == "cpu":
             self._clocks[Manner.STOPPED] = StopClock()
-            self._for_checks = StopClock(flushes=False)  # a flush takes 11 ms, and most tests' calls less
+            self._for_checks = StopClock(flushes=False)  # a flush takes 11 ms, longer than the calls of most test cases
         elif device.kind == "rocm":
             self.give_up("the judge's clock has not been measured on ROCm")
         else:
@@ -28,13 +29,13 @@ class Clocks:
                 self.give_up(str(error))
 
     def give_up(self, why: str) -> None:
-        """From here on the worker times its own calls."""
+        """From here on the worker times its own calls. `why` says why."""
         self.whose, self.why_not, self._sandwich = ClockOwner.WORKER, why, None
         self._clocks = {Manner.WORKER: WorkerClock()}
 
     @property
     def encloses(self) -> bool:
-        """Whether it encloses calls on the device between stamps of its own."""
+        """Whether the judge encloses calls on the device between its own stamps."""
         return self._sandwich is not None
 
     def of(self, manner: Manner) -> Clock:
@@ -45,13 +46,13 @@ class Clocks:
 
     @property
     def for_checks(self) -> Clock:
-        """The one for calls whose time does not count: their inputs are there before they are made."""
+        """The clock for calls whose time does not count. Their inputs are there before the call is made."""
         if self._for_checks is not None:
             return self._for_checks
         return self.of(Manner.WORKER if self.whose is ClockOwner.WORKER else Manner.STOPPED)
 
     def with_events(self, manner: Manner) -> Clock:
-        """The one of this manner that has the worker take events of its own, in calls that do not count."""
+        """The clock of this manner that also has the worker record its own events. For calls that do not count."""
         clock = self.of(manner)
         if self._sandwich is None or manner is Manner.STOPPED:
             return clock

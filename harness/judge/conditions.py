@@ -1,4 +1,5 @@
-"""Under which conditions the judge runs other people's code: what it draws, finds in memory, takes for a number."""
+"""The conditions under which the judge runs other people's code: random numbers, contents of fresh memory, default
+dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from harness.judge.difference import bits
 
 
 def seed_everything(seed: int) -> None:
-    """Also the generators that nobody hands on: a generator's inputs must follow its seed alone."""
+    """Seed all generators, the global ones too: generated inputs must depend on their seed alone."""
     torch.manual_seed(seed)
     random.seed(seed)
     if "numpy" in sys.modules:
@@ -23,8 +24,8 @@ def seed_everything(seed: int) -> None:
 
 @contextmanager
 def filled_memory() -> Iterator[None]:
-    """Within it memory that nothing was written to holds NaN, or of integers the largest: a buffer that a submission is
-    to write must not hold what the judge computed before."""
+    """Within this block fresh memory holds NaN, or the largest value for integers. A buffer that a submission is to
+    write must not hold results that the judge computed before."""
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     # Not torch.use_deterministic_algorithms, which imports torch's compiler: 3 s.
     torch._C._set_deterministic_algorithms(True, warn_only=True)
@@ -47,6 +48,6 @@ def by_default(dtype: torch.dtype) -> Iterator[None]:
 
 
 def left_empty(tensor: torch.Tensor) -> bool:
-    """Whether nothing was written to it within `filled_memory`."""
+    """Whether nothing was written to `tensor`, which was made within `filled_memory`."""
     with filled_memory():
         return torch.equal(bits(torch.empty_like(tensor)), bits(tensor))

@@ -1,4 +1,4 @@
-"""Data and outputs of a problem in another project's form, as its code is handed them."""
+"""Copies of the data and outputs of a problem in another project's form, as its code gets them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from harness.wire import objects
 
 
 def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
-    """`data` with tensors of its own, of the same strides where no two elements share a place; those of float16,
-    bfloat16 and float32 as `dtype`, if one is given."""
+    """Return `data` with its tensors copied. Strides are kept unless elements share memory. With `dtype`, tensors of
+    float16, bfloat16 and float32 are converted to it."""
     if isinstance(data, torch.Tensor):
         cast = dtype is not None and data.is_floating_point() and data.itemsize > 1
         return data.detach().clone().to(dtype) if cast else data.detach().clone()
@@ -30,17 +30,18 @@ def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
 
 
 def in_form(form: type, output: Any) -> Any:
-    """`output`, and if it is a tuple where ref_kernel gives one whose members have names, one of these."""
+    """Return `output`. If it is a plain tuple where ref_kernel returns a named tuple, convert it to that named
+    tuple."""
     if type(output) is not tuple or form is tuple or not issubclass(form, tuple):
         return output
-    fields = getattr(form, "_fields", None)  # torch's own have none, and as many members as they say
+    fields = getattr(form, "_fields", None)  # torch's own named tuples lack _fields and state n_fields
     if len(output) != (form.n_fields if fields is None else len(fields)):  # type: ignore[attr-defined]
         return output
     return form(output) if fields is None else form(*output)
 
 
 def unchanged(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
-    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
+    """Whether the tensor is unchanged. An object may now hold another tensor in its place, or none."""
     if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
         return False
     return torch.equal(bits(was), bits(is_now))

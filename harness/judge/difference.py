@@ -1,9 +1,9 @@
-"""How far one tensor is from its expectation: one pass over it, in bounded memory.
+"""The difference between one tensor and its expectation, computed in one pass and in bounded memory.
 
-    snapshot ─► chunks, in an order that nobody knows ─► sums of each Difference ─► excess over each tolerance
+    snapshot ─► chunks, in a secret random order ─► sums of each Difference ─► Excess over each tolerance
 
-Each chunk of a snapshot is copied out of shared memory once and judged from the copy, so that a worker that still
-writes to it cannot show two faces.
+Each chunk of a snapshot is copied out of shared memory once and judged from the copy. So a worker that still writes to
+it cannot show two different values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from harness.judge.tally import Heads, Tally
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
-"""At most this many are compared at a time: a chunk has some ten temporaries of 8 bytes an element. 2 MiB each suit a
-CPU's caches; a GPU wants few and large ones. Each chunk takes hundreds of operations, so there are no more of them
-than that asks for."""
+"""Elements compared at once, at most. A chunk has some ten temporaries of 8 bytes an element. 2 MiB each suit a CPU's
+caches. A GPU wants few, large chunks: each takes hundreds of operations."""
 
 NEVER = math.inf
 
@@ -30,9 +29,9 @@ NEVER = math.inf
 class Difference:
     """How one tensor differs from its expectation, summed over its elements.
 
-    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `parts` of what is
-    expected are easily left out; `heads`: to which each of its rows belongs, if it has any; `tally` is what a
-    tolerance limits over many calls, if one does. `due`: what a report calls the expectation.
+    `structural`: what is wrong with the tensor as a whole, in words; then nothing else is filled in. `parts`: parts of
+    the expectation that kernels often leave out. `heads`: the head of each row, if rows have heads. `tally`: the
+    figures that a tolerance limits over many calls, if one does. `due`: the word for the expectation in a report.
     """
 
     name: str
@@ -58,8 +57,8 @@ class Difference:
         return _ratio(math.sqrt(math.fsum(self.squared_errors)), math.sqrt(math.fsum(self.squared_references)))
 
     def excess(self, name: str, tolerance: Tolerance) -> Excess:
-        """Where this tensor stands against the tolerance called `name`. Memory and integers are compared bit for bit,
-        whatever the tolerance says."""
+        """Compare this tensor with the tolerance called `name`. Memory and integers are compared bit for bit, whatever
+        the tolerance says."""
         if self.structural is not None:
             return Excess(limit="structure", ratio=NEVER)
         if tolerance.bitwise or self.is_state or not self.expected.is_floating_point():
@@ -82,10 +81,11 @@ class Difference:
 
 
 def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) -> None:
-    """Compare them, chunk by chunk of all, in an order that nobody knows: a worker that has answered and goes on
-    writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it.
+    """Compare all tensors chunk by chunk, in a secret random order: a worker that writes after its answer cannot stay
+    ahead of the reader. Sums over chunks are exact (fsum), so the order does not change them.
 
-    With `keep` the outputs' `actual` becomes what was compared, copied: more will be computed of it."""
+    With `keep`, the outputs' `actual` becomes the copy that was compared, for further computations.
+    """
     chunks: list[_Chunk] = []
     for total in found:
         if total.actual is None:
@@ -116,14 +116,14 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
     for chunk in chunks:
-        if bitwise and chunk.total.different_bits:  # only now does it matter by how much
+        if bitwise and chunk.total.different_bits:  # the size of the error matters only for the report of a failure
             got = chunk.copied() if chunk.own is None else chunk.of(chunk.own)
             _accumulate(chunk.total, float64(chunk.want), float64(got), tolerances)
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some rows of a tensor, which lies in `shared` memory; `own` is a copy of the whole, filled as chunks are read."""
+    """Some rows of a tensor in `shared` memory. `own`: a copy of the whole tensor, filled chunk by chunk."""
 
     total: Difference
     shared: torch.Tensor
@@ -135,12 +135,12 @@ class _Chunk:
         return self.of(self.total.expected)
 
     def copied(self) -> torch.Tensor:
-        """What the worker left, copied once from the shared memory."""
+        """The worker's values, copied once from the shared memory."""
         got = self.of(self.shared)
         return got.to(self.total.expected.device, copy=True) if self.own is None else self.of(self.own).copy_(got)
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """The rows of a tensor shaped like the expected one."""
+        """These rows of a tensor with the shape of the expected one."""
         return whole.reshape(-1, _width(whole))[self.rows]
 
 
@@ -153,7 +153,7 @@ def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolera
     row_error, row_size = error.square().sum(-1), size.square().sum(-1)
     ratios = torch.where(row_error > 0, (row_error / row_size).sqrt(), 0.0)
     sums = [bad.sum(), row_error.sum(), row_size.sum(), ratios.max(), *wrong]
-    # Fetched from the device at once: each fetch of its own would wait for it.
+    # One transfer from the device for all sums: each transfer waits for the device.
     bad_count, squared_error, squared_reference, worst_row, *counts = torch.stack([s.double() for s in sums]).tolist()
     total.bad_specials += int(bad_count)
     total.squared_errors.append(squared_error)
@@ -168,7 +168,7 @@ def _width(tensor: torch.Tensor) -> int:
 
 
 def _row_ranges(tensor: torch.Tensor) -> list[slice]:
-    """Of a tensor as a matrix of rows (last axis), so many at a time that their elements are bounded in number."""
+    """Divide a tensor, seen as a matrix of rows (last axis), into ranges of rows with a bounded number of elements."""
     if tensor.numel() == 0:
         return []
     width = _width(tensor)
@@ -182,21 +182,21 @@ def rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:
     for rows in _row_ranges(exact):
         want = float64(exact[rows])
         got = float64(actual[rows]).to(want.device)
-        same = (want == got) | (want.isnan() & got.isnan())  # infinities among them, whose difference is NaN
+        same = (want == got) | (want.isnan() & got.isnan())  # needed for equal infinities, whose difference is NaN
         squared_errors.append(float(torch.where(same, 0.0, got - want).square().sum()))
         squared_exact.append(float(torch.where(want.isfinite(), want, 0.0).square().sum()))
     return _ratio(math.sqrt(math.fsum(squared_errors)), math.sqrt(math.fsum(squared_exact)))
 
 
 def float64(tensor: torch.Tensor) -> torch.Tensor:
-    """The values as float64, exactly (an int64 beyond 2^53 aside)."""
+    """The values as float64, exactly (except an int64 beyond 2^53)."""
     # float8 types convert to float32 only.
     return tensor.float().double() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor.double()
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers of the same width, so that NaN payloads and the sign of zero compare; of complex
-    numbers with an axis of 2 more."""
+    """View the memory as integers of the same width, so that NaN payloads and the sign of zero are compared. Complex
+    numbers get another axis of 2."""
     if tensor.is_complex():
         return bits(torch.view_as_real(tensor.resolve_conj()))
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -204,7 +204,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _ratio(value: float, bound: float) -> float:
-    """value / bound, where nothing over nothing is nothing and something over nothing is infinite."""
+    """value / bound, with 0 / 0 = 0 and x / 0 = infinity."""
     if value == 0:
         return 0.0
     if math.isnan(value):

@@ -1,14 +1,14 @@
-"""Two submissions timed in turns, so that what disturbs one disturbs the other.
+"""Time two submissions in turns, so that a disturbance affects both.
 
-    a process each         the test cases; then one with a pilot, which fixes how often each case is sampled
+    one process for each   the test cases; then one with a pilot, which fixes how often each case is sampled
     pairs of fresh processes, A's and B's side by side:
         every benchmark case, in random order:
             both warm up
-            blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
+            blocks of four     A B B A  or  B A A B, at random: a steady drift cancels within each block
                                └─ the n-th call of A and the n-th of B have the same inputs
 
 Only one of the two computes at a time: a worker that has answered a call stands still. Every output is checked and
-every call timed as in an evaluation (clock.py).
+every call is timed as in an evaluation (clock.py).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from harness.ranking.comparison import PairedMeasurement
 
 BLOCK = (0, 1, 1, 0)
 LEAST_TOLD = 2
-"""Pairs that there is an interval over."""
+"""The fewest pairs for which an interval can be computed."""
 BELOW_FLOOR_SHARE = 0.02
-"""By how much a latency may be below the floor: what the clock may err (bounds.py)."""
+"""How far a latency may lie below the floor, as a fraction: the error of the clock (bounds.py)."""
 
 
 class Disqualified(PodiumError):
-    """One of the two failed, and how: the exit code is that of its verdict."""
+    """One of the two submissions failed. The exit code is that of its verdict."""
 
     def __init__(self, name: str, ending: Ending) -> None:
         super().__init__(f"{name}: {ending.verdict.words}: {ending.message}", ending.detail)
@@ -56,8 +56,8 @@ class Disqualified(PodiumError):
 
 @dataclass(frozen=True)
 class Duel:
-    """What was measured, in so many whole `pairs`: Ctrl-C ends a duel with those that it has, at least LEAST_TOLD.
-    `skipped`: cases that do not fit the device's memory twice."""
+    """The measurements of a number of whole `pairs`. Ctrl-C ends a duel with the pairs finished so far, if these are at
+    least LEAST_TOLD. `skipped`: cases that do not fit twice into the device's memory."""
 
     measurements: tuple[PairedMeasurement, ...]
     skipped: tuple[Skipped, ...]
@@ -76,11 +76,11 @@ def duel(
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Duel:
-    """Time `a` and `b` in turns on `device`, within `exclusive` what must have it to itself. What that gives, if it can
-    be called, is told for how many seconds more it is likely to last.
+    """Time `a` and `b` in turns on `device`. The timing is done within `exclusive`, which reserves the device. If
+    `exclusive` gives a callable, it is told how many more seconds the timing will probably take.
 
-    Raises KeyboardInterrupt where there are too few pairs yet to say anything of, Disqualified where one of them fails,
-    UsageError where one cannot be timed here.
+    Raises KeyboardInterrupt if Ctrl-C comes before LEAST_TOLD pairs, Disqualified if a submission fails, UsageError if
+    one cannot be timed here.
     """
     be_a_quiet_neighbour(device.kind)
     # Two workers are alive at once, so a case must fit twice.
@@ -103,7 +103,7 @@ def duel(
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two; what goes wrong within `named` is its fault."""
+    """One of the two submissions. Faults raised within `named` are reported under its name."""
 
     name: str
     entrant: Entrant
@@ -120,7 +120,7 @@ class Side:
 
 
 class _Match:
-    """The pairs of a duel, one after another. `paces` has each side's, by the cases' keys."""
+    """Plays the pairs of a duel, one after another. `paces` holds the paces of each side, by the keys of the cases."""
 
     def __init__(
         self, assembly: Assembly, device: Device, sides: Sequence[Side], warmup_calls: int, narrate: Narrate
@@ -133,7 +133,7 @@ class _Match:
         self.paces: list[dict[str, Pace]] = []
 
     def check(self) -> None:
-        """The test cases of both."""
+        """Run the test cases of both."""
         for side in self._sides:
             with side.named(), side.entrant.session() as session:
                 for check in side.entrant.check_tests(session):
@@ -142,11 +142,12 @@ class _Match:
                         raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
                 if side.entrant.caller.untimed:
                     hint = "a duel needs a device that runs its kernels"
-                    raise UsageError(f"{side.name} is interpreted or emulated here: that time is no measurement", hint)
+                    raise UsageError(f"{side.name} is interpreted or emulated here, so its time means nothing", hint)
                 session.finish()
 
     def pilot(self, stack: ExitStack) -> None:
-        """How each case is sampled. What is subtracted is measured before, while neither's worker is alive."""
+        """Find out how each case is sampled. The constants are measured first, while no worker of either side is
+        alive."""
         first, second = (side.entrant for side in self._sides)
         self._null = self._assembly.null_worker()
         stack.callback(self._null.close)
@@ -181,12 +182,12 @@ class _Match:
         return Duel(measurements, tuple(self._sides[0].entrant.skipped), master_seed, played)
 
     def _play(self, pair: int, start: Step) -> None:
-        """One pair of fresh workers, through every case."""
+        """Time every case with one pair of fresh workers."""
         random = secrets.SystemRandom()
         played: list[Sitting] = []
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
-            for number in random.sample((0, 1), 2):  # which starts first is left to chance
+            for number in random.sample((0, 1), 2):  # random: neither side always starts first
                 side = self._sides[number]
                 stack.enter_context(side.named())
                 sessions[number] = stack.enter_context(side.entrant.session(timed=True))
@@ -209,7 +210,7 @@ class _Match:
         """Warm up on one case, then take its blocks of samples."""
         paces = [paces[case.key] for paces in self.paces]
         sittings = tuple(side.entrant.new_sitting(pace) for side, pace in zip(self._sides, paces, strict=True))
-        count = math.ceil(min(pace.count for pace in paces) / 2)  # as often as the judge can afford for either
+        count = math.ceil(min(pace.count for pace in paces) / 2)  # a block has two calls of each side
         null = self._null if self._device.kind == "cpu" else None
         with ExitStack() as stack:
             series = [stack.enter_context(side.entrant.series(phase, case)) for side in self._sides]
@@ -231,7 +232,7 @@ class _Match:
         return sittings
 
     def _measurement(self, case: Case) -> PairedMeasurement:
-        """One case's samples. Raises Disqualified for a latency below the floor."""
+        """Collect the samples of one case. Raises UsageError for a latency below the floor."""
         floor = roofline.floor(self._sides[0].entrant.cost(case), self._device)
         samples = [tuple(sitting.latency_ns for sitting in sittings) for sittings in self._sittings[case.key]]
         for side, samples_ns in zip(self._sides, samples, strict=True):

@@ -1,4 +1,4 @@
-"""How an evaluation ends where nothing ended it early: the verdict, in words, and the tolerance that was met."""
+"""The ending of an evaluation that nothing ended early: the verdict in words, and the tolerance that was met."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.model import CaseCheck, Ending, Problem, Submission, Total, Verdict
 
 
 def ending_of(trial: Trial, reference: Reference) -> Ending:
-    """The verdict where nothing ended the trial early."""
+    """Return the ending of a trial that no Fault ended early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     return _of_wrong_cases(trial, failed, reference) if failed else _of_right_ones(trial)
 
 
 def _of_wrong_cases(trial: Trial, failed: Sequence[CaseCheck], reference: Reference) -> Ending:
     shown = most_telling(failed, reference.most_bytes)
-    reasons = (shown.report or "").splitlines()[1:]  # below the case
+    reasons = (shown.report or "").splitlines()[1:]  # without the line that names the case
     count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
     cases = "test case" if count == 1 else "test cases"
     wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
@@ -44,7 +44,7 @@ def _of_right_ones(trial: Trial) -> Ending:
 
 
 def named(ending: Ending, folder: Path, submission: Submission) -> Ending:
-    """With the submission's own path where a traceback has that of its copy in the worker's scratch `folder`."""
+    """Replace the path of the submission's copy in the worker's scratch `folder` by the submission's own path."""
     texts = {
         name: text.replace(str(folder / "submission.py"), submission.path).replace(
             "(submission.py, line", f"({Path(submission.path).name}, line"
@@ -56,6 +56,6 @@ def named(ending: Ending, folder: Path, submission: Submission) -> Ending:
 
 
 def loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:
-    """Of the tolerances that the checks met, the loosest: the one that the whole run meets."""
+    """Return the loosest tolerance that a check met. The whole run meets that one."""
     met = [check.tolerance for check in checks if check.tolerance is not None]
     return max(met, key=list(problem.tolerances).index, default=None)

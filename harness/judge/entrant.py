@@ -1,9 +1,9 @@
-"""A submission as it is judged: the workers that it gets, and what is done with one of them.
+"""A submission under judgement: its workers, and the steps done with one of them.
 
-session      a fresh worker with the submission loaded
-check        a test case
-pilot        every benchmark case: how often it is sampled and in which manner, fixed from here on
-sit          one benchmark case timed
+session      start a fresh worker with the submission loaded
+check        judge one test case
+pilot        find out how often and in which manner each benchmark case is sampled; fixed from then on
+sit          time one benchmark case in one process (a sitting)
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
-"""Of one sitting: then it cannot be timed here. A busy host is slow for a second or two, in 40 calls."""
+"""Void calls that a sitting may have: a base, and more for each call wanted. A busy host voids 40 calls in 1 to 2 s."""
 
 MOST_WAITS = 5
-"""Of one sitting: calls that stood still for their host. Each takes two seconds."""
+"""The most calls of a sitting that may wait for their stopped host. Each takes two seconds."""
 
 LONG_S = 10.0
-"""A call that takes longer is worth a word before the next."""
+"""After a call longer than this the user is told how many more follow."""
 
 OF_NO_CASE = (Verdict.TIMEOUT, Verdict.INFRASTRUCTURE_ERROR)
-"""How tests may end after a call that failed, without changing what is said of it."""
+"""Verdicts that may end the tests after a failed call without changing the result that is reported."""
 
 
 class Unclockable(Exception):
-    """Too many calls of a sitting were void, for these reasons."""
+    """Too many calls of a sitting were void. The message lists the reasons."""
 
 
 class Entrant:
-    """`folder` is a scratch directory that holds the submission. Two of a duel share `clocks` and `flusher`. `first`: a
-    worker that has been started already."""
+    """`folder` is a scratch directory that holds the submission. The two entrants of a duel share `clocks` and
+    `flusher`. `first`: a worker that was started already."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class Entrant:
 
     @property
     def failed(self) -> FailedCall | None:
-        """Of the test calls that gave no answer the one to show."""
+        """The failed test call to report, or None if every call gave an answer."""
         return most_telling_failure(self._failures, self._reference.most_bytes)
 
     @property
     def waiting(self) -> list[Session]:
-        """Workers that have been started for later."""
+        """Workers that were started for later use."""
         return [self._waiting] if self._waiting is not None else []
 
     def close(self) -> None:
@@ -136,9 +136,9 @@ class Entrant:
     def session(
         self, another_follows: bool = False, timed: bool = False, limit_s: float | None = None
     ) -> Iterator[Session]:
-        """A new worker with the submission loaded. It may take `limit_s` for loading and all of its calls together.
+        """Yield a new worker with the submission loaded. Loading and all of its calls together may take `limit_s`.
 
-        If another will be asked for, it is started already: beside a GPU there are processors to import torch on.
+        With `another_follows` on a GPU, start the next worker now: idle processors can import torch for it meanwhile.
         """
         session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
@@ -167,7 +167,7 @@ class Entrant:
         )
 
     def precompilation(self, with_benchmarks: bool) -> Precompilation:
-        """Processes that compile ahead while tests are judged, as far as this machine and this problem have room."""
+        """Return processes that compile ahead while tests are judged, as many as machine and problem allow."""
         reference, device = self._reference, self._device
         count = 0 if reference.has_setup or reference.problem.foreign is not None else compilers(device.kind)
         most = device.memory_bytes / SHARE_OF_MEMORY
@@ -183,12 +183,12 @@ class Entrant:
         )
 
     def check_tests(self, session: Session, ahead: Precompilation | None = None) -> Iterator[CaseCheck]:
-        """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
-        shows.
+        """Judge every test case and every secret case. Each is called twice with fresh values, so that a cached answer
+        is found.
 
-        Interpreted kernels are slow: there only the first case is put twice. On a CPU the next case follows one that
-        raised. On a GPU none does: an exception may leave the context lost and a call half enqueued. `ahead` begins
-        where the source names a compiler, or when a case has taken so long that it was compiled.
+        Interpreted kernels are slow: with them only the first case is called twice. On a CPU the tests go on after a
+        case that raised. On a GPU they end: an exception may lose the context and leave a call half enqueued. `ahead`
+        begins if the source names a compiler, or after a case that took so long that it was probably compiled.
         """
         self._failures, self.tally_of_tests = [], Tally()
         if ahead is not None and self._compiles:
@@ -221,7 +221,7 @@ class Entrant:
                 ahead.feed()
 
     def check(self, session: Session, case: Case, seeds: Seeds, repeats: int) -> CaseCheck:
-        """`repeats` judgements of `case`, of which the worst counts; stops at the first that is wrong."""
+        """Judge `case` `repeats` times and return the worst result. Stops at the first wrong answer."""
         checks: list[CaseCheck] = []
         with self.caller.series(seeds, case) as series:
             count = repeats * series.dealer.steps
@@ -239,12 +239,12 @@ class Entrant:
         return worst_of(checks)
 
     def calibrate(self, null: NullWorker) -> None:
-        """Measure what is subtracted from each call (`clock_calibration`)."""
+        """Measure the time to subtract from each call (`clock_calibration`)."""
         on_cpu = self._device.kind == "cpu"
         calibrate(self.caller, self.clocks, self.benchmarks, null, self.series, on_cpu, self._narrate)
 
     def pilot(self, session: Session) -> dict[str, Pace]:
-        """How each benchmark case is timed, by its key."""
+        """Return how each benchmark case is timed, by its key."""
         paces = {}
         for number, case in enumerate(self.benchmarks):
             tell(self._narrate, Step("pilot", case.label, number, len(self.benchmarks), f"pilot: {case.label}"))
@@ -255,8 +255,8 @@ class Entrant:
     def sit(
         self, session: Session, case: Case, phase: str, pace: Pace, null: NullWorker | None
     ) -> Generator[Sitting, None, None]:
-        """Warm up on one case in one process, then take its samples, with a probe among them; on a CPU as many null
-        calls. Yields the sitting, which grows, after each sample."""
+        """Warm up on one case in one process, then take its samples, with a probe among them. On a CPU take as many
+        null calls. Yields the growing sitting after each sample."""
         sitting = self.new_sitting(pace)
         cases = self._reference.problem.cases_for(self._device.kind)
         place, other = probe(cases, case, Seeds(self._master_seed, phase, case), pace.count)
@@ -303,13 +303,13 @@ class Entrant:
         )
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
-        """The first call may compile, tune and allocate, and is not held to the manner of the others."""
+        """Make calls that do not count. The first may compile, tune and allocate, so it need not fit the manner."""
         self.caller.put_timed(session, series, self.clocks.for_checks)
         for _ in range(self._sampling.warmup_calls - 1):
             self.caller.put_timed(session, series, self.clocks.of(pace.manner))
 
     def take(self, session: Session, series: Series, pace: Pace, sitting: Sitting, null: NullWorker | None) -> None:
-        """One call into `sitting`, counted or void. Raises Unclockable when too many were void."""
+        """Make one call and add it to `sitting`, counted or void. Raises Unclockable if too many were void."""
         answer = self._put(session, series, pace, sitting)
         if answer.void is not None:
             return

@@ -1,4 +1,4 @@
-"""One evaluation: from a submission to a run, which says what happened whatever the submission does."""
+"""One evaluation turns a submission into a run. The run says what happened, whatever the submission does."""
 
 from __future__ import annotations
 
@@ -62,15 +62,18 @@ def evaluate(
     spare: Spare | None = None,
     baselines: Sequence[Submission] = (),
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases, or where `profiles` are asked for takes
-    those (`profiled`); `stop_at_first` after the first that is wrong. `chosen`: `problem` has only some of its cases,
-    and the run is not ranked. `threads` is how many a worker on a CPU may compute in (default: one a processor),
-    `emulation` what becomes there of kernels that need a GPU, `isolation` what confines it (default: the strongest that
-    holds). A run that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another
-    never. What must have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it
-    fits. `baselines` are timed in turns with it.
+    """Judge `submission` on `device` and return the run.
 
-    Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
+    `timed=False` ends after the test cases. With `profiles` as well, profiles are taken next (`profiled`).
+    `stop_at_first` ends after the first wrong test case. `chosen`: `problem` holds only some of its cases; the run is
+    not ranked. `threads`: how many threads a worker on a CPU may compute in (default: one for each processor).
+    `emulation`: how kernels that need a GPU run on a CPU. `isolation`: the confinement of the worker (default: the
+    strongest that works here). An unconfined run is ranked only with `allow_unsandboxed`. A run with a given
+    `master_seed` is never ranked. Work that needs the device for itself is done within `exclusive`. `spare`: its first
+    worker is used if it fits. `baselines` are timed in turns with the submission.
+
+    Raises ProblemError, InfrastructureError or OSError for failures that the submission did not cause, and nothing
+    else.
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     isolation = isolation or tiers.strongest(device)
@@ -96,7 +99,7 @@ def evaluate(
             ending = ending_of(trial, reference)
             surroundings |= _found_out(entrant, device)
         except Fault as fault:
-            check_answers(device)  # a submission is not to blame for a device that is gone
+            check_answers(device)  # if the device is gone, the submission is not to blame
             ending = named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
@@ -139,7 +142,7 @@ def evaluate(
 
 
 def _of_the_problem(problem: Problem, reference: Reference) -> dict[str, Any]:
-    """What a run's environment says of the problem's folder."""
+    """Facts about the problem's folder for the run's environment."""
     found: dict[str, Any] = {"notes": list(reference.notes)} if reference.notes else {}
     if problem.foreign is not None and problem.foreign.called is None:
         found[PATH_OF_PROBLEM] = problem.foreign.address
@@ -147,7 +150,7 @@ def _of_the_problem(problem: Problem, reference: Reference) -> dict[str, Any]:
 
 
 def _found_out(entrant: Entrant, device: Device) -> dict[str, Any]:
-    """What a trial has shown of where it ran, and of the emulator's part in it."""
+    """Facts about the device and the emulator that the trial has shown."""
     caller = entrant.caller
     found: dict[str, Any] = {"null_kernel_ns": caller.constants.launch_ns}
     if caller.emulated:
@@ -168,7 +171,7 @@ def replay(
     seed: int,
     emulation: Emulation = EMULATION,
 ) -> CaseCheck:
-    """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
+    """Judge one call of `case` with the inputs of `seed`, to reproduce a mismatch. Raises Fault."""
     if device.kind == "cpu":
         emulation.prepare(submission.text)
     sampling = config.sampling(device.kind, quick=True)
@@ -185,5 +188,6 @@ def replay(
 
 
 def _in_a_path(name: str) -> str:
-    """A submission's name, as a file may be called. That of a stored run, which is judged again, may be anything."""
+    """Return a submission's name in a form that a file may have. A stored run that is judged again may have any
+    name."""
     return "".join(each if each.isprintable() else "_" for each in name.rpartition("/")[2])

@@ -1,8 +1,8 @@
-"""The test cases of a submission: the processes it gets for them, and what came of them.
+"""Judge the test cases of a submission: its processes for them, and the results.
 
 one process                 every test case, then each once more      ─► checks
 on a GPU some beside it     compile ahead                             (precompilation)
-the same process, on a CPU  a pilot of every benchmark case           ─► how many samples, in which manner
+the same process, on a CPU  a pilot of every benchmark case           ─► number of samples, manner of timing
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from harness.progress import Narrate
 
 ALL_TESTS = "all test cases"
 MAY_LACK_MEMORY = (Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR)
-"""How a call may end because other processes of the submission take what it needs. So may the judge's own work."""
+"""Verdicts of a call that may come from a lack of memory, because other processes of the submission use it. The judge's
+own work may fail for the same reason."""
 
 
 class WrongTotal(Fault):
-    """Outputs that are right each by itself are wrong together."""
+    """Each output is right by itself, but together they show a systematic error."""
 
     def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance], problem: Problem) -> None:
         said = meaning(tally, tolerances, sides(problem))
@@ -35,8 +36,11 @@ class WrongTotal(Fault):
 
 
 class Examination:
-    """`run` fills `checks` and `totals`; what it found stays when a Fault ends it. `timed`: it is to be timed if it is
-    right; `likely_timed` is told so after each case that is, and `have_it_alone` holds the device."""
+    """`run` fills `checks` and `totals`. They keep what was found when a Fault ends the run.
+
+    `timed`: the submission is to be timed if it is right. Then `likely_timed` is called after each right case, and
+    `have_it_alone` reserves the device.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class Examination:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is to be timed."""
+        """Whether the submission is to be timed."""
         entrant = self._entrant
         return self._timed and self._right and bool(entrant.benchmarks) and not entrant.caller.untimed
 
@@ -64,8 +68,11 @@ class Examination:
         return all(check.verdict is Verdict.ACCEPTED for check in self.checks)
 
     def run(self) -> dict[str, Pace] | None:
-        """Once more where a call failed beside other processes of the submission, which may have taken its memory. On
-        a CPU the pilot too, where it can be had at once. Raises Fault other than for a wrong answer in a test case."""
+        """Judge the test cases. Return the paces of the pilot if it was made in the same process (CPU only), else None.
+
+        If a call fails while other processes of the submission run, those may have taken its memory: all tests run
+        again, alone. Raises Fault, but not for a wrong answer in a test case.
+        """
         with closing(self._entrant.precompilation(self._timed)) as ahead:
             try:
                 return self._beside(ahead)
@@ -76,8 +83,8 @@ class Examination:
             except InfrastructureError:
                 if not ahead.began:
                     raise
-                what = "the judge lacked something"
-        self._narrate(f"{what} beside other processes of the submission: all tests again, alone")
+                what = "the judge's own work failed"
+        self._narrate(f"{what} while other processes of the submission ran: all tests run again, alone")
         self.checks.clear()
         return self._beside(None)
 
@@ -94,7 +101,7 @@ class Examination:
             if entrant.failed is not None:
                 raise entrant.failed
             wrong = self._wrong_together()
-            # On a CPU a start takes as long as all of the pilot's calls.
+            # On a CPU the start of another process takes as long as all calls of the pilot.
             if wrong is None and self.goes_on and self._on_cpu and limits.test_s is None is limits.benchmark_s:
                 self._have_it_alone()
                 paces = entrant.pilot(session)
@@ -104,7 +111,7 @@ class Examination:
         return paces
 
     def _wrong_together(self) -> WrongTotal | None:
-        """What is wrong of all tests together, if each is right by itself."""
+        """Return the systematic error of all tests together, if each is right by itself."""
         entrant = self._entrant
         if entrant.tests and not entrant.partial and self._right:
             try:
@@ -114,7 +121,7 @@ class Examination:
         return None
 
     def add_up(self, what: str, tally: Tally, case: Case) -> None:
-        """Raises WrongTotal if no tolerance is met."""
+        """Add the total of a tally to `totals`. Raises WrongTotal if it meets no tolerance."""
         tolerances = self._entrant.tolerances_for(case)
         found = total(what, tally, tolerances)
         if found is not None:

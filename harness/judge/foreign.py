@@ -1,4 +1,4 @@
-"""Problems in other projects' forms, at the judge's service: which of their readers one needs."""
+"""Choose the reader for a problem in another project's form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from harness.model import Device, Problem
 
 
 def open_foreign(problem: Problem, device: Device) -> Reference:
-    """The reference of a problem in another project's form. Raises ProblemError where it cannot judge."""
+    """Return the reference of a problem in another project's form. Raises ProblemError if it cannot be used for
+    judging."""
     assert problem.foreign is not None
     if problem.foreign.form == "kernelbench":
         from harness.judge.kernelbench import TaskReference

@@ -1,12 +1,12 @@
-"""A folder of GPU MODE's competitions at the judge's service: its generator makes the inputs, its checker decides.
+"""A problem folder of GPU MODE's competitions: its generator makes the inputs and its checker decides.
 
-    generate_input(**case, seed=...)         data, in whatever tree of tensors
-    check_implementation(data, output)       (right, why) or why alone, empty where it is right
-    ref_kernel(data)                         where there is one: what reports and the canaries compare with
+    generate_input(**case, seed=...)         data, in any tree of tensors
+    check_implementation(data, output)       (right, why), or only why, empty if right
+    ref_kernel(data)                         optional: compared with in reports and canaries
 
-The folder's Python is the organiser's and trusted; it runs in the judge, in a scope of its own, and never its eval.py.
-When a folder is opened, its checker must tell right from wrong (canaries): seeds must matter, and zeros and a copy of
-an input must fail.
+The folder's Python comes from the organiser and is trusted. It runs in the judge, in a scope of its own; its eval.py
+never runs. When a folder is opened, its checker must tell right from wrong (canaries): other seeds must give other
+inputs, and zeros and a copy of an input must fail.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from harness.wire.arena import is_apart
 from harness.wire.tree import Leaves, flatten
 
 SEED_CAPS = (2**31, 2**16)
-"""Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
-values of float32 leaves nothing of them from 2^24 on."""
+"""Seeds are drawn below the first of these caps with which the canaries fail as they must. A seed added to values of
+float32 hides them from 2^24 on."""
 
 ITS_SHARE = 0.5
-"""Of its limit, what a checker may take for ref_kernel's own answer where it found no end of a submission's: a limit
-that leaves no more room than that says nothing about the answer."""
+"""The share of its limit that a checker may take for ref_kernel's own answer, if it did not end for a submission's. A
+checker that needs more says nothing about the submission."""
 
 MOST_CANARY_CASES = 3
 LEAST_OUTPUT_BYTES = 1 << 16
 WIDEST = 8
-"""Bytes of an element of float64 and int64: what a checker may take instead of a narrower dtype."""
+"""Bytes of an element of float64 and int64. A checker may accept these instead of a narrower dtype."""
 
 
 class FolderReference(Reference):
-    """Raises ProblemError where the folder's files fail, or do not tell right from wrong."""
+    """The reference of such a folder. Raises ProblemError if its files fail or do not tell right from wrong."""
 
     _generator = "generate_input"
 
@@ -81,11 +81,11 @@ class FolderReference(Reference):
 
     @property
     def owners(self) -> Collection[str]:
-        """The modules of whose classes there may be objects among the inputs."""
+        """The modules whose classes objects among the inputs may have."""
         return self._foreign.modules
 
     def leaves(self, data: Any) -> Leaves:
-        """The tensors in `data` with their names. Raises ProblemError for what cannot be passed to a worker."""
+        """The tensors in `data` with their names. Raises ProblemError for data that cannot be sent to a worker."""
         try:
             return flatten(data, None, self.owners)[1]
         except TypeError as error:
@@ -109,23 +109,25 @@ class FolderReference(Reference):
             return self._run("generate_input", **parameters, seed=seed)
 
     def expected(self, data: Any) -> list[torch.Tensor] | None:
-        """What ref_kernel gives for a copy of `data`, on the judge's device; in float64 first where the problem asks
-        for that. None without a ref_kernel, or if it returns anything but tensors."""
+        """The output of ref_kernel for a copy of `data`, on the judge's device. It is computed in float64 if the
+        problem asks for that. None without a ref_kernel, or if it returns anything but tensors."""
         found = self._answer(data)
         return None if found is None else [tensor.detach() for tensor in members(found)]
 
     def opinion(self, data: Any, output: Any) -> Opinion:
-        """What check_implementation says of a submission's `output`, given a copy of `data` as it was before the call.
-        If it says nothing of it, and something of what ref_kernel gives for the same data, it has refused `output`.
-        Raises Fault, which blames nobody, where there is no ref_kernel; else ProblemError, InfrastructureError."""
+        """Ask check_implementation about a submission's `output`, with a copy of `data` as it was before the call.
+
+        If it gives no opinion on the output but does on ref_kernel's output for the same data, the output counts as
+        refused. Without a ref_kernel, raises a Fault that blames nobody; else ProblemError or InfrastructureError.
+        """
         try:
             return self._asked(data, output, self._limit_s, again=True)
         except NoOpinion as none:
             return self._instead(data, output, none)
 
     def _asked(self, data: Any, output: Any, limit_s: float, again: bool = False) -> Opinion:
-        """What check_implementation says. Raises NoOpinion. `again`: whether another process should judge if it ends
-        this one."""
+        """Ask check_implementation. Raises NoOpinion. `again`: whether another process should judge if this process is
+        ended."""
         what = f"check_implementation of {self._source}"
 
         def ask() -> Opinion:
@@ -156,18 +158,18 @@ class FolderReference(Reference):
             with suppress(NoOpinion):
                 return self._asked(data, output, self._limit_s)
         self.stuck = True
-        return Opinion(False, f"it {none.how} on this output, and answers in {took_s:.2g} s to what ref_kernel gives")
+        return Opinion(False, f"it {none.how} on this output; for ref_kernel's output it answers in {took_s:.2g} s")
 
     def _tried(self, data: Any, answer: Any) -> Opinion:
-        """What it says of one of the judge's own answers."""
+        """Ask the checker about one of the judge's own answers."""
         try:
             return self._asked(data, answer, self._limit_s)
         except NoOpinion as none:
             raise none.error from None
 
     def output_bytes(self, case: Case, data: Any) -> list[int]:
-        """Of each output as ref_kernel gives it, with room for elements of the widest dtype: a checker may take
-        another. Without a ref_kernel, as many as all inputs have."""
+        """Bytes of each output of ref_kernel, with room for elements of the widest dtype, which a checker may accept.
+        Without a ref_kernel: as many bytes as all inputs have."""
         if case.key not in self._sizes:
             expected = self.expected(data)
             if expected is None:
@@ -179,12 +181,13 @@ class FolderReference(Reference):
         return self._sizes[case.key]
 
     def outputs_due(self, case: Case) -> list[int] | None:
-        """The elements of each output that ref_kernel gives, once a call of `case` was dealt; None without one."""
+        """The number of elements of each output of ref_kernel, once a call of `case` was dealt. None without a
+        ref_kernel."""
         return self._due.get(case.key)
 
     def changeable(self, case: Case, data: Any) -> set[str]:
-        """The inputs, by name, that a submission may change where it must leave the others: those that ref_kernel
-        changes, and those that generate_input left empty."""
+        """The names of the inputs that a submission may change under `strict: inputs`: those that ref_kernel changes,
+        and those that generate_input left empty."""
         if case.key not in self._changeable:
             after = copied(data)
             with self._scope():
@@ -200,7 +203,7 @@ class FolderReference(Reference):
         return None
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
-        """By the formulas of podium.yml; empty without any."""
+        """The cost by the formulas of podium.yml; empty without any."""
         return {
             name: {
                 "bytes": formula.value(cost.bytes, case.parameters),
@@ -228,7 +231,7 @@ class FolderReference(Reference):
         self._limit_s = self.problem.limits.longest_stage_s if limit_s is None else limit_s
 
     def reported(self, expected: list[torch.Tensor]) -> Problem:
-        """The problem, with the tolerance by which a report beside the checker's names the worst elements."""
+        """The problem with the tolerance that a report uses to find the worst elements."""
         return self.problem
 
     @property
@@ -237,7 +240,7 @@ class FolderReference(Reference):
         return self._foreign.modules["reference"]
 
     def _called(self, function: str) -> AbstractContextManager[None]:
-        """Within it that function runs, and nothing of ours that could run it again."""
+        """Run that function within this block, under its time limit."""
         return limited(f"{function} of {self._source}", self._limit_s)
 
     def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
@@ -256,12 +259,13 @@ class FolderReference(Reference):
             self._form = type(answer)
             if not self._foreign.exact:
                 return answer
-            with by_default(torch.float64):  # what ref_kernel makes of Python's numbers
+            with by_default(torch.float64):  # for tensors that ref_kernel makes of Python's numbers
                 exact = members(self._run("ref_kernel", copied(data, torch.float64)))
             return tuple(truth.to(plain.dtype) for truth, plain in zip(exact, members(answer), strict=True))
 
     def _put_canaries(self) -> None:
-        """Have what is wrong judged, with seeds near the upper end, below each cap until one will do."""
+        """Have wrong answers judged, with seeds near the upper end. Try one cap on seeds after another until all are
+        refused."""
         own = self._foreign.seed_below
         caps = (own,) if own is not None else SEED_CAPS
         faults = []
@@ -277,15 +281,15 @@ class FolderReference(Reference):
                 "seed_below in podium.yml beside task.yml sets another cap on seeds",
             )
         if custody.careful():
-            self.notes += ("the checker is asked in a process of its own: the process that judged first ended in it",)
+            self.notes += ("the checker runs in a child process: it ended the process that judged first",)
         if self._shared:
             names = ", ".join(self._shared)
-            self.notes += (f"{names}: elements that share a place in memory are given to a submission apart",)
+            self.notes += (f"{names}: elements that share a place in memory are separate in a submission's inputs",)
         if faults:
             self.notes += (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
 
     def _fault_of_canaries(self) -> str | None:
-        """What is wrong with what the folder draws and accepts, in words."""
+        """Say in words what is wrong with the inputs that the folder draws or the answers that it accepts."""
         cap, faults = self._seed_below, []
         for case in self._cases.test[:MOST_CANARY_CASES]:
             seeds = (cap - 1, cap // 2 + secrets.randbelow(cap // 2 - (cap > 2)) if cap > 2 else 0)
@@ -305,21 +309,21 @@ class FolderReference(Reference):
         if answer is None:
             return None
         if len(members(answer)) > MOST_OUTPUTS:
-            said = f"ref_kernel gives {len(members(answer))} outputs; {MOST_OUTPUTS} can be judged at most"
+            said = f"ref_kernel gives {len(members(answer))} outputs; at most {MOST_OUTPUTS} can be judged"
             raise ProblemError(f"{self.problem.name}: {said}")
         if self._foreign.checker_decides:
             opinion = self._tried(data, answer)
             if not opinion.right:
                 raise ProblemError(
-                    f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
+                    f"{self.problem.name}: check_implementation refuses ref_kernel's output, in {case.label}",
                     opinion.why or None,
                 )
             self.blind = any(self._tried(data, wrong).right for wrong in not_finite(answer))
         if not any(is_not_zero(output) for output in members(answer)):
-            return f"the answer is nothing but zeros, in {case.label}"
+            return f"all elements of the answer are zero, in {case.label}"
         for what, wrong in wrong_answers(self.leaves(data), answer):
             if self.blind and not all_finite(members(wrong)) and all_finite(members(answer)):
-                continue  # a buffer that nothing was written to: what the checker does not see of it the judge does
+                continue  # an unwritten buffer: the judge refuses NaN that the checker does not see
             if self._foreign.checker_decides and self._tried(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
         return constant_answer(self.leaves(data), answer, case)

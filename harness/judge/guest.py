@@ -1,7 +1,7 @@
-"""Calls of another project's code: each may take so long, and whoever owns the process learns which one runs.
+"""Run another project's code with a time limit, and record which code runs (`custody`).
 
-SIGALRM ends a call that takes longer, wherever it is in Python. One that is stuck in C is ended GRACE_S later with the
-whole process, by faulthandler, which prints where it was; what to say of that its owner knows (`custody`).
+SIGALRM ends a call that takes longer, wherever it is in Python. If it is stuck in C, faulthandler ends the whole
+process GRACE_S later and prints the stack. The owner of the process then reports what was running (`custody`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from harness.errors import Overtime
 
 GRACE_S = 10.0
 AGAIN_S = 1.0
-"""How soon it is ended again, where it has caught what ended it."""
+"""If the code catches the exception that ends it, the exception is raised again after this many seconds."""
 
 
 class _TookTooLong(BaseException):
-    """No Exception: the code that it ends may catch those."""
+    """Not an Exception: the code that it ends may catch those."""
 
 
 @contextlib.contextmanager
 def limited(what: str, limit_s: float, again: bool = False) -> Iterator[None]:
-    """Within it another project's code runs: `what`, for at most `limit_s` seconds. Raises Overtime if it takes longer.
-    None may lie within another. Outside of the main thread nothing is limited. `again`: see `custody.doing`."""
+    """Run another project's code within this block for at most `limit_s` seconds. `what` names it. Raises Overtime if
+    it takes longer. These blocks must not be nested. Outside the main thread there is no limit. `again`: see
+    `custody.doing`."""
     if threading.current_thread() is not threading.main_thread():
         with custody.doing(what, limit_s, again):
             yield

@@ -1,14 +1,14 @@
-"""What a wrong output is close to, where that is a known mistake: a word for whoever mends it.
+"""Hints: known mistakes that a wrong output looks like, for its author.
 
-    scaled       1.01 x the expected
+    scaled       1.01 x the expected values
     moved        token t holds token t+1; head h holds head h^1; head 5 holds head 4
-    laid out     as [dim, head] and not as [head, dim]
-    stale        the previous call's output
-    unwritten    zeros, or the bytes that fresh memory is filled with, alone or where all else is right
-    kept         what was there before the call, in memory that was supplied
+    laid out     as [dim, head] instead of [head, dim]
+    stale        the output of the previous call
+    unwritten    zeros, or the bytes that fill fresh memory, alone or where everything else is right
+    kept         the values from before the call, in supplied memory
 
-No verdict depends on a hint. It tells indices and one factor of a few digits, which is less than the worst elements
-beside it, each with its expected value. Long axes are compared at some positions only.
+No verdict depends on a hint. A hint tells indices and one factor of a few digits. That is less than the report's worst
+elements tell, each with its expected value. Long axes are compared at some positions only.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ import torch
 from harness.judge.difference import bits, float64
 
 NEAR, NEARER = 0.05, 4.0
-"""Close is within a relative L2 distance, this one if the problem has none, and so many times as near as the expected
-value itself."""
+"""An output is close to a pattern if its relative L2 distance is at most NEAR, or the limit that the problem sets. It
+must also be NEARER times closer to the pattern than to the expected values."""
 
 LEAST = 8
-"""Elements of a slice: of fewer some are alike by chance."""
+"""The fewest elements of a slice: smaller ones are alike by chance."""
 
 SAMPLED = 1 << 16
-"""Positions of a whole output that are compared; of a slice 1/16 of them."""
+"""Positions of a whole output that are compared. Of a slice, 1/16 of them are."""
 
 LONGEST_AXIS, LONGEST_AT_ALL = 512, 1 << 16
-"""Of which every slice is held against every other: longer ones against those that a pattern names, if at all."""
+"""Up to LONGEST_AXIS, every slice is compared with every other. Up to LONGEST_AT_ALL, only the slices that a pattern
+names are compared."""
 
 SHARE = 0.9
-"""Of the slices must follow a pattern: beyond an edge there is nothing to follow."""
+"""Share of the slices that must follow a pattern. At an edge there is no slice to follow."""
 
 LISTED, MOST_MOVED = 4, 16
-"""Slices that are named, and that may hold another's at all, where no pattern says which: more are chance."""
+"""Without a pattern: how many moved slices are named, and how many may be moved. More are chance."""
 
 MOST = 100.0
-"""Of an element's usual size: a single one must not outweigh all others."""
+"""Values are cut off at this multiple of an element's usual size: no single element must outweigh all others."""
 
 OR = ", or "
-"""Between mistakes that fit equally."""
+"""Separates mistakes that fit equally well."""
 
 Pattern = Callable[[int, int], int]
 PATTERNS: dict[str, Pattern] = {
@@ -55,11 +56,11 @@ PATTERNS: dict[str, Pattern] = {
     "{last}-{a}": lambda i, n: n - 1 - i,
     "{a}//2": lambda i, n: i // 2,
 }
-"""Which slice is held by slice {a} of n in its place, or one out of range."""
+"""For each pattern, the index of the slice whose values slice {a} of n holds. It may be out of range."""
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
-    """Values of `tensor` at positions that depend on its size alone, as float32."""
+    """Values of `tensor` as float32, at positions that depend on its size alone."""
     return _float32(_sampled(tensor))
 
 
@@ -76,10 +77,11 @@ def hints(
     sampled_axis: int | None = None,
     near: float = NEAR,
 ) -> list[str]:
-    """What `got` looks like beside `want`, both of one shape on one device; nothing where it looks like nothing known.
+    """Known mistakes that explain `got`, given `want`. Both have one shape and device. Empty if none does.
 
-    `previous`: of the call before, `sampled`. Along `sampled_axis` neighbours are no neighbours. `near`: the relative
-    L2 distance within which an answer is right, so that one in another's place is taken for it.
+    `previous`: `sampled` values of the previous call's output. `sampled_axis`: an axis along which neighbours are not
+    neighbours, because its indices were sampled. `near`: the relative L2 distance within which an answer counts as
+    right.
     """
     if want.numel() < 2 or not want.is_floating_point():
         return []
@@ -95,7 +97,7 @@ def hints(
     if not own > 0:
         return []
     if not bool(here.any()):
-        return ["it is nothing but zeros: perhaps it was never written"]
+        return ["all elements are zero: perhaps it was never written"]
     if missing:
         return [missing]
     if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own, near):
@@ -109,8 +111,8 @@ def hints(
 
 
 def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
-    """Fresh memory is filled with ones (worker/transports), which is NaN. NaN that is computed has the same bits in
-    bfloat16, as processors convert it, and in formats of 8 bits."""
+    """Find elements that still hold the fill of fresh memory: all bits are ones (worker/transports), which is NaN. In
+    bfloat16 and in formats of 8 bits computed NaNs have the same bits, so these are not examined."""
     if want.dtype not in (torch.float16, torch.float32, torch.float64):
         return ""
     wrong = bits(got) != bits(want)
@@ -123,7 +125,7 @@ def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
 
 
 def _missing(want: torch.Tensor, got: torch.Tensor, near: float) -> str:
-    """Whether some elements are zero or NaN, and all others right."""
+    """Find elements that are zero or NaN while all others are right."""
     kinds = {
         ("zero", "perhaps never written"): (got == 0) & (want != 0),
         ("NaN", "computed so (0 / 0, inf - inf), or never written"): float64(got).isnan() & ~float64(want).isnan(),
@@ -141,8 +143,8 @@ def _missing(want: torch.Tensor, got: torch.Tensor, near: float) -> str:
 
 
 def kept(want: torch.Tensor, got: torch.Tensor, before: torch.Tensor) -> str:
-    """Whether at least half of what is wrong in memory that was supplied lies there as `before` the call; in words, ""
-    if not. All three are of one shape and dtype."""
+    """Say in words that at least half of the wrong elements in supplied memory have the value from `before` the call.
+    "" if not. All three tensors have one shape and dtype."""
     wrong = bits(got) != bits(want)
     same = wrong & (bits(got) == bits(before.to(got.device)))
     count = int(same.sum())
@@ -160,8 +162,8 @@ def _scaled(got: torch.Tensor, want: torch.Tensor, own: float, near: float) -> s
 
 
 def _scaled_each(want: torch.Tensor, got: torch.Tensor) -> str:
-    """Whether nearly every element is the same multiple of what it should be, but for rounding: also of values so far
-    apart that a distance between them is that of a few, and where every bit counts."""
+    """Find a factor that nearly every element shares up to rounding. This also works for values so different in size
+    that a few decide an L2 distance, and where every bit counts."""
     expected, here = (float64(_sampled(tensor)) for tensor in (want, got))
     usable = expected.isfinite() & here.isfinite() & (expected.abs() > torch.finfo(want.dtype).tiny) & (here != 0)
     if int(usable.sum()) < LEAST:
@@ -180,8 +182,8 @@ def _times(factor: float) -> str:
 
 
 def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: float) -> str:
-    """Whether slices along one axis hold other slices' values: of patterns the one that explains the most of them, for
-    of two slices each follows several."""
+    """Find slices along one axis that hold the values of other slices. Takes the pattern that explains most of them,
+    because with two slices each follows several patterns."""
     length, name = want.shape[dim], axis[0]
     if not 2 <= length <= LONGEST_AT_ALL:
         return ""
@@ -208,11 +210,11 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
         return told
     if length > LONGEST_AXIS:
         return ""
-    exactly = "donot_use_mm_for_euclid_dist"  # a product of matrices cancels
+    exactly = "donot_use_mm_for_euclid_dist"  # a matrix product would lose digits by cancellation
     distances = torch.cdist(slices, expected, compute_mode=exactly) / sizes
     distances.fill_diagonal_(float("inf"))
     nearest = distances.min(dim=1)
-    # Slices that are alike count as one; of two others, both near, neither is held.
+    # Equal slices count as one. If two different slices are near, neither is named.
     unlike = (
         torch.cdist(expected, expected, compute_mode=exactly)[nearest.indices] > near * sizes[nearest.indices, None]
     )
@@ -226,7 +228,7 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
 
 
 def _laid_out(axes: Sequence[str], want: torch.Tensor, here: torch.Tensor, own: float, near: float) -> Iterator[str]:
-    """Whether two axes were written in the other order."""
+    """Find two axes that were written in the other order."""
     for a, b in itertools.combinations(range(min(want.dim(), len(axes))), 2):
         if want.shape[a] > 1 and want.shape[b] > 1:
             if _close(_distance(here, sampled(want.transpose(a, b).reshape(want.shape))), own, near):
@@ -244,13 +246,13 @@ def _distance(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 def _unit(want: torch.Tensor) -> float:
-    """What a usual element of it is."""
+    """The usual size of an element."""
     sizes = want[want.isfinite() & (want != 0)].abs()
     return float(sizes.median()) if sizes.numel() else 1.0
 
 
 def _tamed(tensor: torch.Tensor, unit: float) -> torch.Tensor:
-    """In units, as float32: NaN and what is far out as numbers that can be compared with others."""
+    """Divide by `unit`, as float32. NaN and extreme values become numbers that can be compared."""
     return (_float32(tensor) / unit).nan_to_num(MOST / 2, MOST, -MOST).clamp(-MOST, MOST)
 
 
@@ -259,7 +261,7 @@ def _float32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _some(count: int, most: int) -> torch.Tensor:
-    """Indices below `count`: all, or `most` of them, always the same."""
+    """Indices below `count`: all of them, or `most`, always the same."""
     if count <= most:
         return torch.arange(count)
     return torch.randint(count, (most,), generator=torch.Generator().manual_seed(count))

@@ -1,11 +1,11 @@
-"""Holding the GPU: a small kernel of the judge's that runs until a word in host memory says that it may end.
+"""Hold the GPU with a small kernel of the judge's. It runs until a word in host memory lets it end.
 
-While it runs, no kernel of another process does: processes share a GPU by time slices. It ends by itself after its
-limit, which must be shorter than a slice. If its slice ends all the same, another process's kernels run in the midst of
-it: it sees that by the device's clock, which has then gone on without it. If they run right behind it, before what the
-judge has enqueued next, a second kernel there sees it (`look_behind`).
+Processes share a GPU by time slices, so no kernel of another process runs meanwhile. The kernel ends by itself after
+its limit, which must be shorter than a time slice. If the slice ends early, kernels of another process run in the
+middle of the hold. The kernel notices that by a jump of the device's clock. If they run directly after the hold, before
+the judge's next kernel, a second kernel there notices it (`look_behind`).
 
-The kernel is written in PTX, which the driver compiles: the judge needs no compiler.
+The kernel is written in PTX, which the driver compiles. The judge needs no compiler.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 LIMIT_NS = 1_500_000
-"""A time slice is 2.1 ms (H200, driver 580, 2026-11-22). Of that the pour and the flush need their part."""
+"""A time slice is 2.1 ms (H200, driver 580, 2026-11-22). The pour and the flush need their part of it."""
 
 AWAY_NS = 100_000
-"""Between two looks at the device's clock, which are 1 to 2 us apart. Two switches of the device alone take 280 us
-(H200, 2026-11-22)."""
+"""A longer time between two readings of the device's clock means that another process ran. Readings are 1 to 2 us
+apart. Two switches of the device alone take 280 us (H200, 2026-11-22)."""
 
 _STARTED, _RELEASED, _EXPIRED, _TAKEN, _LAST = 0, 64, 128, 192, 256  # bytes, each in a cache line of its own
 _PTX = b"""
@@ -76,11 +76,12 @@ DONE:
 
 
 class Hold:
-    """Raises OSError where the driver does not take the kernel."""
+    """The holding kernel and its words in host memory. Raises OSError if the driver does not accept the kernel."""
 
     def __init__(self, torch_device: str) -> None:
         self._words = torch.zeros(80, dtype=torch.int32, pin_memory=True)  # mapped at the same address on the device
-        torch.zeros(1, device=torch_device)  # the context is made and current from here on
+        torch.zeros(1, device=torch_device)  # makes the CUDA context and makes it current
+
         self._cuda = ctypes.CDLL("libcuda.so.1")
         module, self._kernel, self._behind = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         _succeed(self._cuda.cuModuleLoadData(ctypes.byref(module), ctypes.c_char_p(_PTX)), "loading")
@@ -94,7 +95,7 @@ class Hold:
         self._launch(self._kernel, ctypes.c_uint32(self._turn), ctypes.c_uint64(limit_ns))
 
     def look_behind(self) -> None:
-        """Enqueue what finds out whether the device ran something else since the kernel ended."""
+        """Enqueue the second kernel: it finds out whether the device ran something else since the hold ended."""
         self._launch(self._behind, ctypes.c_uint32(self._turn))
 
     def _launch(self, kernel: Any, *values: Any) -> None:
@@ -109,12 +110,13 @@ class Hold:
         return self._word(_STARTED).value == self._turn
 
     def release(self) -> bool:
-        """Let it end; False if it had ended already."""
+        """Let the kernel end. Returns False if it had ended already."""
         self._word(_RELEASED).value = self._turn
         return bool(self._word(_EXPIRED).value != self._turn)
 
     def was_taken(self) -> bool:
-        """Whether the device ran something else in the midst of it or right behind it, once both kernels have ended."""
+        """Whether the device ran something else during the hold or directly after it. Valid once both kernels have
+        ended."""
         return bool(self._word(_TAKEN).value == self._turn)
 
     def _word(self, offset: int) -> Any:

@@ -1,11 +1,11 @@
-"""Fresh inputs and what must come of them.
+"""Fresh inputs for each call, and their expected outputs.
 
     master secret ─► seed of (phase, case, call) ─► generate_input ─► ref_kernel on the judge's own copy ─► Expectation
                                                         │
-                                                        └─► places in the arena, poured there by the clock
+                                                        └─► places in the arena; the clock pours the inputs there
 
-A problem's reference may work in place, as a submission may: what `ref_kernel` leaves in the judge's copy is what the
-submission must leave in its own.
+A problem's reference may work in place, and so may a submission. A submission must leave its copy of the inputs as
+`ref_kernel` leaves the judge's.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from harness.judge.reference import Reference
 
 STARTS, GAPS = 256, 64
-"""At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena, and how many such steps may lie between
-two of them: nobody knows where the next ones will lie."""
+"""Number of places where the inputs may start in the arena, and the most steps between two inputs, in steps of
+ALIGNMENT bytes. So nobody can predict the next places."""
 
 LEAST_GAP = 2
-"""Of such steps: a guard after one input and one before the next (judge/stage)."""
+"""The least gap in such steps: a guard after one input and one before the next (judge/stage)."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What one call must produce: outputs by name, and the state of the inputs that are looked at afterwards.
+    """The expected result of one call: outputs by name, and the state of the inputs that are compared afterwards.
 
-    With a `selection`, `outputs`, `exact`, `parts` and `heads` hold only its rows. `heads`: of each output that has an
+    With a `selection`, `outputs`, `exact`, `parts` and `heads` hold only its rows. `heads`: for each output that has an
     axis called `head`.
     """
 
@@ -52,20 +52,19 @@ class Expectation:
     heads: dict[str, Heads] = field(default_factory=dict)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape that the whole output called `name` must have."""
+        """The full shape of the output called `name`."""
         shape = tuple(self.outputs[name].shape)
         return shape if self.selection is None else self.selection.whole_shape(shape)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One prepared call: the request for the worker, and the expectation that the judge keeps.
+    """One prepared call: the request for the worker, and the expectation, which the judge keeps.
 
-    `places`: each input and where in `arena` it belongs. `fresh_bytes`: the sizes of outputs that a submission has to
-    allocate. `read_only`: which inputs, by number, must stay as they are poured and are in no snapshot. `seed` is the
-    one that its case was generated from, steps before it included. Where a checker of the problem's own decides, `data`
-    is what it was generated as, `expectation` is empty, and every input may be an output: `writable` says where they
-    lie.
+    `places`: each input and its place in `arena`. `fresh_bytes`: the sizes of the outputs that a submission must
+    allocate. `read_only`: the numbers of inputs that must not change and are in no snapshot. `seed`: the seed from
+    which the case was generated, before its first step. If the problem's own checker decides, `data` is the generated
+    data, `expectation` is empty, and every input may be an output: `writable` has their places.
     """
 
     case: Case
@@ -83,7 +82,8 @@ class Call:
 
     @property
     def due(self) -> list[tuple[str, tuple[int, ...]]] | int:
-        """Of each output its dtype's name and its shape. Where they are free, how many bytes all of them may have."""
+        """The dtype name and the shape of each output. If these are free: the bytes that all outputs together may
+        have."""
         expected = self.expectation
         if not expected.outputs:
             return sum(self.fresh_bytes) + sum(spec.nbytes for spec in self.writable)
@@ -91,7 +91,7 @@ class Call:
 
 
 class Dealer:
-    """Deals fresh calls of one case, through one arena."""
+    """Deals fresh calls of one case in one arena."""
 
     def __init__(self, reference: Reference, case: Case, seeds: Seeds) -> None:
         self._reference, self._case, self._seeds = reference, case, seeds
@@ -109,11 +109,11 @@ class Dealer:
         return int(case.parameters.get("steps", 1))  # type: ignore[arg-type]
 
     def deal(self, everything: bool, probe: Case | None = None) -> Call:
-        """The next call, with an arena that is large enough for it.
+        """Return the next call, with an arena that is large enough.
 
-        `everything`, as a test asks for it: the state of all inputs afterwards, not only of those that the problem lets
-        a submission write to; the oracle's outputs; and more of the rows of long outputs. `probe`: a case of the same
-        shapes that takes the place of the dealer's own.
+        `everything`, for tests: compare the state of all inputs, also of those that a submission may not write to. Also
+        compute the oracle's outputs, and check more rows of long outputs. `probe`: a case of the same shapes to use in
+        place of the dealer's own.
         """
         case, number = probe or self._case, self._dealt
         self._dealt += 1
@@ -129,14 +129,14 @@ class Dealer:
         return self._call(case, data, first_seed, selection, everything)
 
     def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
-        """A call of `case` with `data`, which was generated from `seed` or is a later step of what was."""
+        """Build a call of `case` with `data`, which was generated from `seed` or is a later step of such data."""
         problem = self._reference.problem
         try:
             tree, leaves = flatten(data, problem.inputs)
         except (TypeError, ValueError) as error:
             raise ProblemError(f"{problem.name}: generate_input: {error}") from None
         tensors = [
-            # What the reference may change is poured as it was before.
+            # Inputs that the reference may change are cloned, so that the old values are poured.
             tensor.detach().clone() if name.split(".")[0] in problem.in_place else tensor.detach().contiguous()
             for name, tensor in leaves
         ]
@@ -158,7 +158,7 @@ class Dealer:
             heads=self._heads(dict(zip(problem.outputs, outputs, strict=True))),
         )
         fresh = self._fresh_output_sizes(expectation)
-        # Some room is left behind it all: a load beyond the last of the inputs need not crash.
+        # Some room is left at the end, so that a load beyond the last input need not crash.
         steps = STARTS + (GAPS + 1) * (len(tensors) + 1) + STARTS
         arena = self._room_for(room([steps * ALIGNMENT, *map(_nbytes, tensors), *fresh]))
         request = {
@@ -200,7 +200,7 @@ class Dealer:
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
 
     def _heads(self, outputs: dict[str, torch.Tensor]) -> dict[str, Heads]:
-        """To which head each row of `outputs` belongs, if a tolerance asks."""
+        """The head of each row of `outputs`, if a tolerance needs it."""
         problem = self._reference.problem
         found: dict[str, Heads] = {}
         if not any(each.head_gain for options in problem.tolerances.values() for each in options):
@@ -219,15 +219,15 @@ class Dealer:
             self.arena = None
         self._left = None
         if self._reference.torch_device != "cpu":
-            torch.cuda.empty_cache()  # what the judge keeps for itself, the worker cannot have
+            torch.cuda.empty_cache()  # memory that the judge keeps is lost to the worker
 
     def _let_the_device_finish(self) -> None:
-        """What the judge computes must not be under way during a call."""
+        """Wait until the judge's own computations are done: they must not run during a call."""
         if self._reference.torch_device != "cpu":
             torch.cuda.synchronize()
 
     def _fresh_output_sizes(self, expectation: Expectation) -> list[int]:
-        """Bytes of each whole output that is not itself state, which a submission would have to allocate."""
+        """Bytes of each whole output that is not state itself: the ones that a submission must allocate."""
         state = {(tensor.data_ptr(), _nbytes(tensor)) for tensor in expectation.state.values()}
         return [
             math.prod(expectation.shape(name)) * output.itemsize
@@ -245,7 +245,7 @@ class Dealer:
 
 
 def scattered(tensors: list[torch.Tensor]) -> list[TensorSpec]:
-    """Places for `tensors` that nobody can foresee."""
+    """Places for `tensors` that nobody can predict."""
     specs: list[TensorSpec] = []
     start = LEAST_GAP * ALIGNMENT + secrets.randbelow(STARTS) * ALIGNMENT
     for tensor in tensors:

@@ -1,12 +1,12 @@
-"""A task of KernelBench's at the judge's service: what Model gives of secret inputs and secret weights is right.
+"""A task of KernelBench: the outputs of its Model for secret inputs and secret weights are right.
 
-    weights    from a seed of the run's; the worker is handed them (`setup`), and then builds ModelNew with them
-    inputs     get_inputs() from a seed of the call's
-    expected   Model's outputs; in float64, where Model can be cast, to say what float32 may be off by
+    weights    from a seed of the run; the worker gets them (`setup`) and builds ModelNew with them
+    inputs     get_inputs() with a seed of the call
+    expected   Model's outputs; also in float64, if Model can be cast, to estimate the error of float32
 
-An element may be off by KernelBench's tolerance, absolutely (of outputs below 1 by as much less) and relatively, and by
-twice what Model itself is off from float64 in elements that are not much larger. When a task is opened zeros and a copy
-of an input must be refused, which KernelBench's own comparison does not see to.
+An element may differ by KernelBench's tolerance, absolutely (less for outputs below 1) and relatively, plus twice the
+error of Model itself against float64 in elements that are not much larger. When a task is opened, zeros and a copy of
+an input must be refused; KernelBench's own comparison does not check this.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from harness.model import CHECKER, Case, Problem
 from harness.wire.tree import flatten
 
 INPUT_BITS = 31
-"""Of a call's seed those that its inputs come from; above them those of the run's weights."""
+"""The low bits of a call's seed give its inputs. The bits above give the weights of the run."""
 
 DRAWN = 6
-"""Inputs that are drawn to see that they differ, and what comes of them: two losses in float16 are the same one time in
-some hundreds."""
+"""Number of inputs drawn to check that inputs and outputs differ. Two losses in float16 are equal once in some
+hundreds."""
 
 REPEATS = 1e-3
-"""Relative L2 distance within which two outputs are the same."""
+"""Two outputs within this relative L2 distance count as the same."""
 
 NOISE = 2.0
-"""Times what Model is off from float64, another order of summation may be."""
+"""Factor on Model's error against float64: another order of summation may have that error."""
 
 ALIKE = 2
-"""Powers of two by which an element may be larger than another and its error still say what that may be off by."""
+"""An element's error also counts for elements that are smaller by up to this many powers of two."""
 
 MOST_NAMED = 6
-"""Members of Model's state that a note names."""
+"""Members of Model's state that a note names, at most."""
 
 EXPONENTS = 1100
-"""On either side of 0: those of float64, as torch.frexp has them, are within."""
+"""Exponents of float64 by torch.frexp lie within plus or minus this number."""
 
 
 class TaskReference(FolderReference):
-    """Raises ProblemError where the task's own code fails, or does not tell right from wrong."""
+    """The reference of such a task. Raises ProblemError if the task's code fails or does not tell right from wrong."""
 
     _generator = "get_inputs"
     _weight_seed: int | None = None
@@ -68,16 +68,17 @@ class TaskReference(FolderReference):
         return True
 
     def admitted(self, seed: int) -> int:
-        """One with the weights of the first seed that was admitted: all calls of a run have the same."""
+        """Return the seed with the weights of the first admitted seed: all calls of a run have the same weights."""
         if self._weight_seed is None:
             self._weight_seed = seed >> INPUT_BITS
         return self._weight_seed << INPUT_BITS | seed & (1 << INPUT_BITS) - 1
 
     def generate(self, case: Case, seed: int) -> Any:
-        """(inputs, seed of what forward draws or None); `expected` and the worker's adapter know the form.
+        """Return (inputs, seed of the numbers that forward draws, or None), a form that `expected` and the worker know.
 
-        On a CPU the seed is a tensor, which is poured with the inputs: whoever knew it before could draw untimed. A
-        GPU's host would have to wait for one."""
+        On a CPU the seed is a tensor, poured with the inputs: a submission that knew it earlier could draw untimed. On
+        a GPU it is a number, because the host would have to wait for a tensor.
+        """
         self._model_of(case, seed >> INPUT_BITS)
         with self._scope():
             module = self._module_of(case)
@@ -94,7 +95,7 @@ class TaskReference(FolderReference):
     has_setup = True
 
     def setup(self) -> Any:
-        """What the worker builds ModelNew with: (constructor's arguments, state, seed of the weights, precision)."""
+        """The data for building ModelNew: (constructor's arguments, state, seed of the weights, precision)."""
         init, model, seed = self._built
         return init, dict(model.state_dict()), seed, self._foreign.precision
 
@@ -102,12 +103,12 @@ class TaskReference(FolderReference):
         plain, exact = self._answers(data)
         outputs = members(output)
         if len(outputs) != len(plain):
-            return Opinion(False, f"forward gives {len(plain)} outputs, and not {len(outputs)}")
+            return Opinion(False, f"Model.forward gives {len(plain)} outputs; this one gives {len(outputs)}")
         for number, (want, truth, got) in enumerate(zip(plain, exact, outputs, strict=True)):
             which = f"output {number}" if len(plain) > 1 else "the output"
             if (got.shape, got.dtype) != (want.shape, want.dtype):
                 due = f"{want.dtype} {tuple(want.shape)}"
-                return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}, and {due} is due")
+                return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}; expected {due}")
             far, worst = _far(want, truth, got)
             if far:
                 return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off, by most at {worst}")
@@ -126,7 +127,7 @@ class TaskReference(FolderReference):
         return getattr(torch, self._foreign.precision) if self._foreign.precision else None
 
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """An input on the judge's device, and in the precision that was asked for unless it holds whole numbers."""
+        """Move an input to the judge's device. Floating-point inputs get the requested precision."""
         return tensor.to(self.torch_device, self._dtype if tensor.is_floating_point() else None)
 
     @property
@@ -175,8 +176,8 @@ class TaskReference(FolderReference):
         return self._forward(self._built[1], data)
 
     def _answers(self, data: Any) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-        """Model's outputs, and the same in float64; twice the first where Model cannot be cast, or draws numbers, which
-        are others in float64."""
+        """Model's outputs, plain and in float64. Both are plain if Model cannot be cast or draws numbers, which differ
+        in float64."""
         plain = members(self._forward(self._built[1], data))
         if self._draws:
             return plain, plain
@@ -189,7 +190,8 @@ class TaskReference(FolderReference):
         return plain, exact if cast else plain
 
     def _forward(self, model: Any, data: Any, keeps_state: bool = False) -> Any:
-        """Of a copy of the inputs and, unless it `keeps_state`, of the model, which may change its buffers."""
+        """Run Model on a copy of the inputs. Unless it `keeps_state`, the model is copied too, because it may change
+        its buffers."""
         inputs, seed = copied(data)
         with self._scope(), torch.no_grad():
             if seed is not None:
@@ -201,7 +203,7 @@ class TaskReference(FolderReference):
             except (Exception, SystemExit) as error:
                 raise self._failed("Model.forward", error) from error
         if not all(isinstance(member, torch.Tensor) for member in members(found)):
-            raise ProblemError(f"{self._foreign.path}: Model.forward returns what is no tensor")
+            raise ProblemError(f"{self._foreign.path}: Model.forward returns something that is no tensor")
         if any(member.is_complex() for member in members(found)):
             raise ProblemError(f"{self._foreign.path}: Model.forward gives complex numbers, which are not judged")
         return found
@@ -237,17 +239,17 @@ class TaskReference(FolderReference):
             raise ProblemError(f"{path}: {fault.replace('check_implementation', 'the comparison with Model')}")
 
     def _note_what_is_constant(self) -> None:
-        """Weights that no seed changes are no secret, such as those that a LayerNorm begins with."""
+        """Note the weights that no seed changes, such as the initial ones of a LayerNorm: they are not secret."""
         state = self._built[1].state_dict()
         drawn = {name: t for name, t in state.items() if t.is_floating_point() and t.itemsize > 1 and t.numel() > 1}
         alike = [name for name, t in drawn.items() if bool((t == t.flatten()[0]).all())]
         if alike:
             more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
             whatever = "begin with one value in all elements: a ModelNew that leaves them out may be right"
-            self.notes += (f"Of Model's state {', '.join(alike[:MOST_NAMED])}{more} {whatever}.",)
+            self.notes += (f"In Model's state {', '.join(alike[:MOST_NAMED])}{more} {whatever}.",)
 
     def _twice(self, inputs: Any) -> tuple[torch.Tensor, ...]:
-        """What one model gives in its second call."""
+        """The outputs of a model's second call."""
         model = copy.deepcopy(self._built[1])
         return [members(self._forward(model, (inputs, 1), keeps_state=True)) for _ in range(2)][1]
 
@@ -260,12 +262,12 @@ class TaskReference(FolderReference):
 
 
 def _hashed(seed: int) -> int:
-    """A seed that tells nothing of `seed`."""
+    """A seed that does not reveal `seed`."""
     return int.from_bytes(hashlib.blake2b(f"forward {seed}".encode(), digest_size=7).digest(), "big")
 
 
 def _near(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
-    """Whether they are the same but for the order of sums."""
+    """Whether both are the same except for the order of summation."""
     if [t.shape for t in one] != [t.shape for t in other]:
         return False
     return all(rel_l2(a.contiguous(), b.contiguous()) < REPEATS for a, b in zip(one, other, strict=True))
@@ -276,13 +278,13 @@ def _bound(want: torch.Tensor) -> float:
 
 
 def _usual(exact: torch.Tensor) -> float:
-    """How large its elements are, and at most 1: as much of the bound may be missed absolutely."""
+    """The root mean square of its elements, at most 1. The absolute part of the bound is scaled by it."""
     finite = exact.isfinite()
     return min(float(exact[finite].square().mean().sqrt()), 1.0) if bool(finite.any()) else 1.0
 
 
 def _far(want: torch.Tensor, truth: torch.Tensor, got: torch.Tensor) -> tuple[int, str]:
-    """How many elements are off by more than they may be, and the worst of them, in words."""
+    """The number of elements that differ by more than allowed, and the worst of them in words."""
     if not want.is_floating_point():
         wrong = want != got
         return int(wrong.sum()), _in_words(wrong, (got.double() - want.double()).abs(), got, want)
@@ -290,7 +292,7 @@ def _far(want: torch.Tensor, truth: torch.Tensor, got: torch.Tensor) -> tuple[in
     bound, finite = _bound(want), exact.isfinite()
     allowed = bound * _usual(exact) + bound * exact.abs() + NOISE * _noise(exact, mine)
     same = (theirs == mine) | (theirs.isnan() & mine.isnan())
-    near = finite & ((theirs - exact).abs() <= allowed)  # every number is within infinity of infinity
+    near = finite & ((theirs - exact).abs() <= allowed)  # without `finite` any number would be within an infinite bound
     wrong = ~same & ~near
     times = ((theirs - exact).abs() / allowed).nan_to_num(nan=math.inf, posinf=math.inf)
     return int(wrong.sum()), _in_words(wrong, times, theirs, exact, allowed)
@@ -303,7 +305,7 @@ def _in_words(
     due: torch.Tensor,
     allowed: torch.Tensor | None = None,
 ) -> str:
-    """Where of the `wrong` elements is the one that is off `by` most, and what it may be."""
+    """Name the place and values of the `wrong` element with the largest `by`, and its bound."""
     if not bool(wrong.any()):
         return ""
     flat = int(torch.where(wrong, by.double(), -1.0).argmax())
@@ -315,8 +317,9 @@ def _in_words(
 
 
 def _noise(exact: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
-    """For each element what Model is off from `exact` at most, in float64: in those that are as large as it or as the
-    median, within ALIKE powers of two, or smaller. The errors of a few large elements excuse nothing in the others."""
+    """For each element, Model's largest error against `exact` (in float64) among elements of about its size or smaller.
+    About its size: up to ALIKE powers of two above it or the median. So errors of a few large elements excuse no
+    others."""
     off = (mine - exact).abs()
     known = off.isfinite()
     exponents = torch.where((exact != 0) & known, torch.frexp(exact).exponent, -EXPONENTS).long() + EXPONENTS

@@ -1,4 +1,5 @@
-"""What a trial has measured: of each case its latency and what it is held against, what was subtracted, the score."""
+"""The results of a trial: the latency of each case with its floor and bound, the times that were subtracted, the
+score."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from harness.ranking import roofline, stats
 def measurement(
     timings: Timings, trial: Trial, reference: Reference, device: Device, confidence: float, sampling: Sampling
 ) -> Measurement:
-    """Of one benchmark case, over its processes."""
+    """The measurement of one benchmark case, over its processes."""
     centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
     latency = stats.estimate(centres, confidence, sampling.processes)
     floor = roofline.floor(reference.cost(timings.case), device)
@@ -35,14 +36,14 @@ def measurement(
 
 
 def constants(trial: Trial) -> tuple[Constant, ...]:
-    """What was subtracted: on a GPU measured once, on a CPU among the calls."""
+    """The times that were subtracted: on a GPU measured once, on a CPU among the calls."""
     measured = tuple(trial.entrant.caller.constants.by_manner.values())
     null_ns = [ns for timings in trial.timings for sitting in timings.sittings for ns in sitting.null_ns]
     return measured or ((constant(Manner.STOPPED, null_ns),) if null_ns else ())
 
 
 def score(measurements: Sequence[Measurement], confidence: float, first: int, ranking: str) -> Estimate:
-    """The mean over the cases that `ranking` names, with its interval over the processes."""
+    """The mean over the cases, as `ranking` defines it, with its interval over the processes."""
     centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
     processes = [stats.centre_of_cases(process, ranking) for process in zip(*centres, strict=True)]
     return stats.estimate(processes, confidence, first)

@@ -1,4 +1,4 @@
-"""The mismatch report: what a person needs to mend a kernel whose output is wrong.
+"""The mismatch report: everything a person needs to fix a kernel whose output is wrong.
 
     out: rel_l2 0.31 (limit 0.2, over); row_rel_l2 1.18 (limit 0.55, over) in 6 of 64 rows; tolerance mxfp4
       row     [query 3, head 5]  rel L2 1.18
@@ -7,8 +7,8 @@
       hint    head h holds head h^1
     reproduce: python3 -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
 
-Where an axis' indices are listed, they are those of NaN and Inf if there are any that should not be there, else of the
-rows that are over their limit, else of the elements that are. Where every bit counts, NaN and Inf are like any values.
+The indices listed for an axis are those of unexpected NaN and Inf, if there are any. Else they are those of the rows
+over their limit, else those of the elements over theirs. Where every bit counts, NaN and Inf are ordinary values.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def report(
     left: Mapping[str, torch.Tensor] | None = None,
     recognised: Callable[[], str | None] = lambda: None,
 ) -> str:
-    """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem.
+    """Report on a call that met no tolerance, compared with the loosest. The problem names the axes.
 
-    `previous`: what hints.sampled has taken of the outputs that the call before should have given. `left`: what memory
-    that was supplied held before the call. `recognised`: a hint that takes long to find, for where there is no other.
+    `previous`: hints.sampled values of the expected outputs of the call before. `left`: the contents of supplied memory
+    before the call. `recognised`: a slow search for a hint, used if there is no other.
     """
     tolerances = problem.tolerances_for(case)
     name = list(tolerances)[-1]
@@ -63,14 +63,14 @@ def report(
 
 
 def hint_of(report: str | None) -> str:
-    """What the hint of `report` says; "" if it has none."""
+    """The text of the hint in `report`; "" if it has none."""
     lines = (report or "").splitlines()
     return next((line.removeprefix(HINT) for line in lines if line.startswith(HINT)), "")
 
 
 def _as_shown(problem: Problem, difference: Difference) -> Difference:
-    """With both tensors on one device: shared memory may be the host's where the expectation is the GPU's. What is
-    expected of an input that nobody may write to is what was there."""
+    """Move both tensors to one device: shared memory may be the host's while the expectation is the GPU's. For an input
+    that nobody may write to, the report calls the expectation "before the call"."""
     due = "before the call" if _is_untouchable(problem, difference) else "expected"
     actual = difference.actual
     return replace(difference, due=due, actual=actual if actual is None else actual.to(difference.expected.device))
@@ -94,7 +94,7 @@ def _lines(
     tolerance = tolerances[name]
     bitwise = tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point()
     axes = problem.axes.get(difference.name, ("",) * difference.expected.dim())
-    # A tolerance without a rule for elements borrows that of the next stricter one, to say which of them are worst.
+    # A tolerance without a rule for elements uses the rule of the next stricter one to find the worst elements.
     ruled = [t for t in tolerances.values() if t.max_mismatch is not None]
     wrong, score = _wrong_elements(difference, ruled[-1] if ruled else tolerance, bitwise)
     rows = _rows(difference) if not bitwise and tolerance.row_rel_l2 is not None else None
@@ -103,7 +103,7 @@ def _lines(
     lines += _census(difference)
     if rows is not None and over is not None:
         lines += [f"  row     {line}" for line in _worst_rows(difference, axes, rows, over)]
-    empty = bitwise and _nothing_but_nan(difference)  # no element says more than another, and neither does a place
+    empty = bitwise and _nothing_but_nan(difference)  # all elements and places are alike
     if not empty:
         lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise)]
     stray = _stray_specials(difference)
@@ -113,7 +113,7 @@ def _lines(
         where = over[..., None].expand(wrong.shape) if wrong.dim() else wrong
     else:
         where = wrong
-    # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
+    # Along an axis with sampled rows, the places would describe the sample instead of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
     called = [axis or f"axis {dim}" for dim, axis in enumerate(axes)]
     along = [(axis, ranges.along(where, dim)) for dim, axis in enumerate(called[: where.dim()]) if dim != sampled]
@@ -123,7 +123,7 @@ def _lines(
             return [*lines, f"{HINT}{hint}"]
     if difference.is_state:
         return lines
-    with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
+    with contextlib.suppress(torch.OutOfMemoryError):  # the report then has no hint
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
         found = hints.hints(called, difference.expected, difference.actual, previous, sampled, near)
         lines += [f"{HINT}{hint}" for hint in found]
@@ -147,7 +147,7 @@ def _headline(
         return f"{difference.name}: {share} {what}"
     reasons, rest = [], ""
     if difference.bad_specials:
-        stray = "NaN or Inf where none belong or other ones do"
+        stray = "NaN or Inf that differ from the expected values"
         if difference.bad_specials == difference.elements:
             return f"{difference.name}: all {difference.elements:,} elements are {stray}; tolerance {name}"
         reasons, rest = [f"{difference.bad_specials:,} {stray}"], " of the others"
@@ -167,7 +167,7 @@ def _headline(
 
 
 def _rows(difference: Difference) -> torch.Tensor:
-    """The relative L2 error of each row (last axis), of the output's shape without it."""
+    """The relative L2 error of each row (last axis). Its shape is the output's without the last axis."""
     assert difference.actual is not None
     want, got = float64(difference.expected), float64(difference.actual)
     error = torch.where((got == want) | ~got.isfinite() | ~want.isfinite(), 0.0, got - want)
@@ -188,14 +188,14 @@ def _worst_rows(difference: Difference, axes: tuple[str, ...], rows: torch.Tenso
 
 
 def _stray_specials(difference: Difference) -> torch.Tensor:
-    """The elements that are NaN or Inf where the reference is another."""
+    """The elements that are NaN or Inf, or should be, and differ from the reference."""
     assert difference.actual is not None
     want, got = float64(difference.expected), float64(difference.actual)
     return (~got.isfinite() | ~want.isfinite()) & ~((want == got) | (want.isnan() & got.isnan()))
 
 
 def _nothing_but_nan(difference: Difference) -> bool:
-    """Whether every element is NaN, and not each should be."""
+    """Whether every element is NaN although not every one should be."""
     assert difference.actual is not None
     if not difference.elements or not difference.expected.is_floating_point():
         return False
@@ -203,14 +203,14 @@ def _nothing_but_nan(difference: Difference) -> bool:
 
 
 def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements are wrong, and how much: |error| over what is allowed (plain |error| where no bit may differ), as
-    float64; infinite for a NaN or Inf that should not be there."""
+    """Which elements are wrong, and by how much: |error| / allowed error (|error| where every bit counts), as float64.
+    Infinite for an unexpected NaN or Inf."""
     assert difference.actual is not None
     want, got = float64(difference.expected), float64(difference.actual)
     error = (got - want).abs()
     if bitwise:
         wrong = bits(difference.actual) != bits(difference.expected)
-        # What should have been NaN says least of what went wrong.
+        # Elements that should be NaN come last: they say least about the cause.
         return wrong, torch.where(wrong & ~want.isnan(), error.nan_to_num(math.inf, math.inf), 0.0)
     allowed = tolerance.atol + tolerance.rtol * want.abs()
     score = error / allowed if tolerance.max_mismatch is not None else error / (want.square().mean().sqrt() + 1e-300)
@@ -235,12 +235,12 @@ _SPECIALS = (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isne
 def _worst(
     difference: Difference, axes: tuple[str, ...], wrong: torch.Tensor, score: torch.Tensor, bitwise: bool
 ) -> list[str]:
-    """The worst elements with their indices; where only a sum is over its limit, those that contribute most. Those that
-    got and should have got the same, as copies of one source do, are one."""
+    """The worst elements with their indices. If only a sum is over its limit: the elements that contribute most.
+    Elements with equal values and equal expected values count as one, as copies of one source do."""
     assert difference.actual is not None
     considered = torch.where(wrong, score, -1.0) if bool(wrong.any()) else score
     lines = []
-    if not bitwise:  # of those that nothing is worse than, one of each kind
+    if not bitwise:  # of the infinitely wrong ones, show one of each kind
         got, worst = float64(difference.actual), considered == math.inf
         for _, test in (*_SPECIALS, ("", torch.isfinite)):
             alike = (worst & test(got)).reshape(-1)
@@ -266,14 +266,14 @@ def _worst(
 
 
 def _alike(difference: Difference, position: int) -> torch.Tensor:
-    """Which elements, in a row, got and should have got what the one at `position` did, to the bit."""
+    """A flat mask of the elements with the same bits and the same expected bits as the one at `position`."""
     assert difference.actual is not None
     got, want = bits(difference.actual).reshape(-1), bits(difference.expected).reshape(-1)
     return (got == got[position]) & (want == want[position])
 
 
 def _element(difference: Difference, axes: tuple[str, ...], position: int, times: str, bitwise: bool) -> str:
-    """`[query 3, dim 17]  got 0.8125  expected 0.1201`."""
+    """Format an element: `[query 3, dim 17]  got 0.8125  expected 0.1201`."""
     assert difference.actual is not None
     expected = difference.expected
     index = tuple(int(i) for i in np.unravel_index(position, expected.shape))
@@ -282,8 +282,8 @@ def _element(difference: Difference, axes: tuple[str, ...], position: int, times
 
 
 def _place(difference: Difference, axes: tuple[str, ...], index: tuple[int, ...]) -> str:
-    """`query 3, dim 17`: where an element or a row is, in the whole output if it is one of selected rows. Of axes that
-    nobody has named, the indices."""
+    """Format a place: `query 3, dim 17`. Selected rows are numbered as in the whole output. Axes without a name are
+    numbered only."""
     selection = difference.selection
     if selection is not None and len(index) > selection.axis:
         row = int(selection.rows[index[selection.axis]])
@@ -292,7 +292,7 @@ def _place(difference: Difference, axes: tuple[str, ...], index: tuple[int, ...]
 
 
 def _shown(value: torch.Tensor, bitwise: bool) -> str:
-    """A number as a person reads it; with its bits where those count."""
+    """Format a number, with its bits if those count."""
     if not value.is_floating_point():
         return str(value.item())
     number = f"{float(float64(value)):.6g}"

@@ -1,11 +1,11 @@
-"""What a problem knows of wrong answers: problems/NAME/mistakes.py, tried on a call whose output is wrong.
+"""A problem's own list of known mistakes, problems/NAME/mistakes.py, tried on a call whose output is wrong.
 
-    inputs of the call ─► mistakes(data) ─► (in words, the outputs that this mistake gives), one after another
-    the call's outputs ─► close to those within the strictest tolerance, and far from what is right? ─► a hint,
-                          with every mistake that is about as close as the closest: some cases tell two not apart
+    inputs of the call ─► mistakes(data) ─► (words, the outputs that this mistake gives), one after another
+    the call's outputs ─► within the strictest tolerance of those, and far from the right ones? ─► a hint;
+                          it names every mistake about as close as the closest: some cases cannot tell two apart
 
-The file is optional and no part of the problem's hash: no verdict depends on it. It is asked about small calls only,
-and for some seconds of an evaluation. If it fails itself, the hint says so.
+The file is optional and not part of the problem's hash: no verdict depends on it. It is used for small calls only, and
+for some seconds of an evaluation. If the file itself fails, the hint says so.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from harness.wire.tree import unflatten
 
 FILE = "mistakes.py"
 SIDES = "SIDES"
-"""In that file: of figures over all calls what moves them, by their names."""
+"""Name of a dict in that file: for each figure over all calls, the mistakes that change it."""
 
 MOST_BYTES = 32 << 20
-"""Of a call's inputs. The CPU cases of the bundled problems have 5 MB at most."""
+"""The most bytes of a call's inputs. The CPU cases of the bundled problems have at most 5 MB."""
 
 MOST_S = 10.0
-"""For the mistakes of all calls of an evaluation together. All CPU cases of a bundled problem take 1 to 6 s of one core
-where no mistake is recognised (EPYC, 2026-11-23)."""
+"""Seconds for the mistakes of all calls of an evaluation together. If no mistake is recognised, all CPU cases of a
+bundled problem take 1 to 6 s of one core (EPYC, 2026-11-23)."""
 
 MOST_VAIN = 4
-"""Wrong calls one after another of which no mistake is recognised: then what is wrong is none of them."""
+"""After this many wrong calls in a row without a recognised mistake the search ends."""
 
 LEAST = 8
-"""Elements that a mistake changes: of fewer some are alike by chance."""
+"""The fewest elements that a mistake must change: fewer are alike by chance."""
 
 MOST_NAMED = 3
-"""Mistakes that fit equally; of more the number is told."""
+"""How many equally fitting mistakes are named. The number of the others is told."""
 
 Mistake = tuple[str, Any]
-"""What it looks like in words, and the output or the outputs that it gives, of their shapes in any float dtype. Where
-one is NaN anything may stand."""
+"""The mistake in words, and its output or outputs, with the shapes of the right ones and any float dtype. Where they
+are NaN, any value fits."""
 
 
 def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
-    """Softmax scales that are taken for `sm_scale`, each in words: of what problems with a softmax have in common."""
+    """Softmax scales that are mistaken for `sm_scale`, each in words. For problems with a softmax."""
     known = {
         "the scores were not scaled": 1.0,
         "every key weighed alike: the output is the mean of the values": 0.0,
@@ -67,7 +67,7 @@ def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
 
 
 class Mistakes:
-    """Those of one problem, for the calls of one evaluation."""
+    """The known mistakes of one problem, for the calls of one evaluation."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._path = problem, problem.folder / FILE
@@ -75,7 +75,7 @@ class Mistakes:
         self._mistakes: Callable[[Any], Iterator[Mistake]] | None = None
 
     def recognised(self, call: Call, outputs: Sequence[Difference], tolerances: dict[str, Tolerance]) -> str | None:
-        """Which mistakes give these wrong outputs of `call`, in words; None if none known does."""
+        """Say in words which mistakes give these wrong outputs of `call`; None if no known one does."""
         whole = call.expectation.selection is None and all(each.actual is not None for each in outputs)
         inputs_bytes = sum(tensor.numel() * tensor.itemsize for tensor, _ in call.places)
         if not whole or inputs_bytes > MOST_BYTES or self._left_s <= 0 or not self._path.exists():
@@ -92,7 +92,7 @@ class Mistakes:
                     away[words] = _distance(outputs, given)
                 if time.monotonic() - began > self._left_s:
                     break
-        except (Exception, SystemExit) as error:  # the organiser's mistake must not cost a verdict
+        except (Exception, SystemExit) as error:  # a fault in the organiser's file must not cost a verdict
             if not away:
                 return f"none: {self._path} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         finally:
@@ -107,10 +107,10 @@ class Mistakes:
 
 
 def sides(problem: Problem) -> dict[str, tuple[str, str]]:
-    """What the problem says of figures over all calls, by name: which mistakes move one below 1, and which above. What
-    is not of this form counts as unsaid."""
+    """The problem's dict SIDES: for each figure, the mistakes that move it below 1, and those that move it above.
+    Anything in another form is ignored."""
     path = problem.folder / FILE
-    with contextlib.suppress(Exception, SystemExit):  # the organiser's mistake must not cost a verdict
+    with contextlib.suppress(Exception, SystemExit):  # a fault in the organiser's file must not cost a verdict
         return _SIDES.validate_python(getattr(_imported(path), SIDES, {}) if path.exists() else {})
     return {}
 
@@ -119,7 +119,7 @@ _SIDES = TypeAdapter(dict[str, tuple[str, str]])
 
 
 def _named(fitting: Sequence[str]) -> str:
-    """`as if this, or as if that`: of those that fit equally none is rather it."""
+    """Format mistakes that fit equally: `as if this, or as if that`."""
     more = len(fitting) - MOST_NAMED
     rest = f"; {more} more mistakes give the same" if more > 1 else "; one more gives the same" if more == 1 else ""
     return OR.join(f"as if {words}" for words in fitting[:MOST_NAMED]) + rest
@@ -139,8 +139,8 @@ def _data(call: Call) -> Any:
 
 
 def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], tolerances: dict[str, Tolerance]) -> bool:
-    """Whether the outputs are those of a mistake: within the strictest tolerance of what it gives, and in the rows
-    that it changes so many times as near to that as to what is right."""
+    """Whether the outputs are those of a mistake. They must be within the strictest tolerance of its outputs. In the
+    rows that it changes they must be NEARER times closer to these than to the right ones."""
     name, tolerance = next(iter(tolerances.items()))
     changed = False
     for output, mistaken in zip(outputs, given, strict=True):
@@ -170,7 +170,7 @@ def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], toleran
 
 
 def _distance(outputs: Sequence[Difference], given: Sequence[torch.Tensor]) -> float:
-    """How far the outputs are from those of a mistake: the largest relative L2 distance, where it gives numbers."""
+    """The largest relative L2 distance of an output from that of a mistake, where the latter is finite."""
     found = []
     for output, mistaken in zip(outputs, given, strict=True):
         assert output.actual is not None

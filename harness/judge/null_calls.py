@@ -1,12 +1,12 @@
-"""What timing a call takes besides the call: measured with calls that compute nothing, in a worker of
-the judge's own.
+"""The fixed cost of timing one call. The judge measures it with null calls: calls that compute nothing, made by a
+worker without a submission.
 
-On a GPU it is two switches of the device, the same to a twentieth of a microsecond from worker to worker under one
-judge (H200, 2026-11-22), and is measured once, before a run. On a CPU it moves with the idleness of the machine, so
-such calls alternate with those that count (`entrant`).
+On a GPU the cost is two switches of the device between processes. It differs by 0.05 us from worker to worker under one
+judge (H200, 2026-11-22), so it is measured once, before a run. On a CPU it varies with the load of the machine, so null
+calls alternate with the calls that count (`entrant`).
 
-The same calls show whether the judge's clock works on a GPU at all, and how long each case's pour takes when nobody
-disturbs it.
+The same null calls show whether the judge's clock works on a GPU at all, and how long the undisturbed pour of each case
+takes.
 """
 
 from __future__ import annotations
@@ -24,44 +24,51 @@ from harness.model import Case, Constant, Manner
 from harness.ranking import stats
 
 CALLS = 400
-"""Their mean has a standard error of 0.03 us (H200)."""
+"""Null calls for the constant of a GPU. Their mean has a standard error of 0.03 us (H200)."""
 
 LEAST_CALLS_A_CASE, LAUNCHES, SLICE_TRIES = 12, 12, 5
 GATED_ABOVE_NS = 1.2e6
-"""Pour and flush together. The device is held before, and all must fit into a time slice of 2.1 ms."""
+"""Above this time for pour and flush together, calls are gated. The device is held before the pour, and the hold, pour
+and flush must fit into a time slice of 2.1 ms."""
 
 LONG_ABOVE_NS = 1.5e6
-"""Calls near the end of a slice are timed as those beyond it are: two switches and 2.1 ms (H200, 2026-11-22)."""
+"""Calls above this are timed in the manner of calls longer than a time slice. A call is cut off at two switches plus
+2.1 ms (H200, 2026-11-22)."""
 
 CUT_NS = 100e3
-"""A call that ends less than this before the end of a slice may have been cut off there."""
+"""A call that ends less than this before the end of a time slice may have been cut off there."""
 
 DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
-"""What a pour may take more than usual, and never as much as two switches of the device take: one that is interrupted
-takes these, 280 us, and what ran meanwhile. A gate at which the worker's stream waits takes up to 180 us (H200,
-2026-11-22)."""
+"""How much longer than usual a pour may take: DISTURBED_NS, or DISTURBED_GATED_NS if gated, plus DISTURBED_SHARE of the
+usual time, but always less than two switches of the device. An interrupted pour takes these, 280 us, and the time of
+the other process. A gate at which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
 ASKED_LATE_NS = 15e3
-"""Null calls that were asked for 118 us after A took as long as others, those after 146 us took 2 us more, those after
-158 us 14 us more (H200, 2026-11-22)."""
+"""Margin for asking for stamp B. Null calls asked for 118 us after A took as long as others. Those asked for after 146
+us took 2 us more, those after 158 us took 14 us more (H200, 2026-11-22)."""
 
 NO_SLICE_NS, NOTHING_NS = 20e3, 2e3
 USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
-"""A constant, its interquartile range and a slice beyond these are not those of a device of the judge's alone."""
+"""Limits on a constant, on its interquartile range and on a time slice. Beyond them the judge does not have the device
+to itself."""
 
 CAP, CAP_CALLS = 1.5, 12
 """Null calls took 146 to 230 us within minutes on two processors with other work on them (AMD EPYC, 2026-11-22)."""
 
 CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
-"""Of a GPU's clock at 1 to 2 GHz: 6 to 12 ms, longer than any slice that was seen, and 0.5 to 1 ms."""
+"""Clock cycles of a GPU at 1 to 2 GHz: 6 to 12 ms, longer than any time slice seen so far, and 0.5 to 1 ms."""
 
 
 @dataclass
 class Constants:
-    """Of null calls what their timing takes, by manner; what pouring and flushing take, by case; and what launching a
-    kernel that does nothing takes between two events of the worker's (`launch_ns`). `slice_ns` lies between the stamps
-    when a call is cut off at the end of a time slice. On a CPU, of null calls before a submission was there: `null_ns`,
-    what they took, and `most_null_ns`, the most that is subtracted, whatever they take later."""
+    """The results of timing null calls. All times are in ns.
+
+    `by_manner`: interquartile mean of the time of a null call, for each manner of timing. `pour_ns`: usual time of pour
+    and flush, by the key of the case. `launch_ns`: time between two of the worker's events around an empty kernel.
+    `slice_ns`: time between the stamps of a call that the end of a time slice cuts off. CPU only, from null calls
+    before a submission was there: `null_ns`, their time, and `most_null_ns`, the most that is subtracted, whatever
+    later null calls take.
+    """
 
     by_manner: dict[Manner, Constant] = field(default_factory=dict)
     pour_ns: dict[str, float] = field(default_factory=dict)
@@ -71,13 +78,13 @@ class Constants:
     most_null_ns: float = math.inf
 
     def of(self, manner: Manner) -> float:
-        """What is to be subtracted: a gated or long call's own, and of the others that of the sandwich, which nothing
-        that a submission does can undercut."""
+        """Return the time to subtract: the manner's own constant if it was measured, else the constant of the sandwich.
+        Nothing that a submission does can make a call faster than the latter."""
         own = self.by_manner.get(manner) or self.by_manner.get(Manner.SANDWICH)
         return own.latency_ns if own is not None else 0.0
 
     def void(self, answer: Answer, manner: Manner, case: Case) -> Void | None:
-        """Why a call on a GPU counts for nothing."""
+        """Return the reason to discard a GPU call, or None if it counts."""
         if answer.void is not None:
             return answer.void
         usual_ns = self.pour_ns.get(case.key)
@@ -87,21 +94,21 @@ class Constants:
             return Void.NO_SLICE
         if manner in (Manner.SANDWICH, Manner.GATED) and answer.elapsed_ns > self.slice_ns - CUT_NS:
             return Void.CUT
-        # Half of the constant is the switch back. Asked for after that could have begun, the end is late.
+        # Half of the constant is the switch back. Stamp B is late if it was asked for after the switch could begin.
         back_ns = (self.of(Manner.SANDWICH) or answer.elapsed_ns) / 2
         if answer.asked_after_ns > answer.elapsed_ns - back_ns - ASKED_LATE_NS > 0:
             return Void.ASKED_LATE
         return None
 
     def _more_ns(self, usual_ns: float, manner: Manner) -> float:
-        """What a pour may take more than `usual_ns`. The share of a long one alone would leave room for a piece of the
-        call: where nothing is held, its kernels get the device when the judge's slice ends in the midst of the pour."""
+        """How much longer than `usual_ns` a pour may take. For a long pour the share alone would leave room for a piece
+        of the call. Without a hold, the call's kernels run if the judge's time slice ends during the pour."""
         more_ns = usual_ns * DISTURBED_SHARE + (DISTURBED_GATED_NS if manner.gated else DISTURBED_NS)
         switches_ns = self.of(Manner.SANDWICH) - NO_SLICE_NS
         return min(more_ns, switches_ns) if switches_ns > 0 else more_ns
 
     def took_nothing(self, answer: Answer) -> bool:
-        """Whether a call on a GPU was over as soon as one that computes nothing."""
+        """Whether a call on a GPU took no longer than a null call."""
         known = self.by_manner.get(Manner.SANDWICH)
         return known is not None and answer.elapsed_ns < known.latency_ns + NOTHING_NS
 
@@ -114,18 +121,19 @@ def constant(manner: Manner, null_ns: Sequence[float]) -> Constant:
 
 
 Null = Callable[[Case, Clock, int], Answer]
-"""A null call like one of this case, timed by this clock, for so many cycles of the device."""
+"""Makes one null call: with the memory of this case, timed by this clock, waiting for this number of the device's clock
+cycles."""
 
 
 def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
-    """The constants for `cases` on a GPU. Raises Unusable where the judge's clock does not work there."""
+    """Measure the constants for `cases` on a GPU. Raises Unusable if the judge's clock does not work there."""
     found, sandwich = Constants(), clocks.of(Manner.SANDWICH)
     each = max(CALLS // max(len(cases), 1), LEAST_CALLS_A_CASE)
     elapsed: list[float] = []
     voids: Counter[Void] = Counter()
     probe: Case | None = None
     for case in cases:
-        # The first ones load what is loaded once.
+        # The first calls are dropped: they load code and data.
         answers = [null(case, sandwich, 1) for _ in range(LEAST_CALLS_A_CASE)][LEAST_CALLS_A_CASE // 2 :]
         found.pour_ns[case.key] = min(answer.pour_ns for answer in answers)
         if found.pour_ns[case.key] <= GATED_ABOVE_NS:
@@ -139,15 +147,15 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
         reasons = "".join(f"; {count} {reason.value}" for reason, count in voids.most_common())
         raise Unusable(f"too few calls that compute nothing could be timed: {len(elapsed)}{reasons}")
     found.by_manner[Manner.SANDWICH] = constant(Manner.SANDWICH, elapsed)
-    # One whose host was slow says nothing of the slice.
+    # Void calls are left out: if the host was slow, the call does not show the length of the slice.
     of_a_slice = (null(probe, sandwich, CYCLES_OF_A_SLICE) for _ in range(SLICE_TRIES))
     slices_ns = [answer.elapsed_ns for answer in of_a_slice if answer.void is None]
     _look_at(found.by_manner[Manner.SANDWICH], slices_ns)
     found.slice_ns = float(np.median(slices_ns))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
-    # Calls of these manners would be over before the judge asks, were they to compute nothing: one of so many cycles
-    # stands in, and takes turns with the same in a sandwich, for the device's clock may change.
+    # Null calls of these manners would end before the judge asks for stamp B. So they wait for a number of cycles. The
+    # same wait is timed in a sandwich in turns with them, because the device's clock rate may change.
     large = [case for case in cases if found.pour_ns[case.key] > GATED_ABOVE_NS]
     of_large = [(manner, case) for case in large[-1:] for manner in (Manner.GATED, Manner.GATED_LONG)]
     for manner, case in ((Manner.LONG, probe), *of_large):
@@ -165,13 +173,13 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
 
 
 def cap(null_ns: Sequence[float]) -> float:
-    """The most that is to be subtracted on a CPU, from null calls made before a submission was there: what it leaves
-    behind could make later ones slow."""
+    """Return the most that may be subtracted on a CPU. It comes from null calls made before the submission was there,
+    because processes that a submission leaves behind could slow later ones."""
     return CAP * float(np.quantile(null_ns, 0.75))
 
 
 class Unusable(Exception):
-    """The judge's clock does not work on this device, and why."""
+    """The judge's clock does not work on this device. The message says why."""
 
 
 def _look_at(found: Constant, slices_ns: Sequence[float]) -> None:

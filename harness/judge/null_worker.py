@@ -1,4 +1,4 @@
-"""A worker without a submission: what a call takes that computes nothing."""
+"""A worker without a submission. It makes null calls, which measure the fixed cost of timing a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.sandbox.scratch import scratch
 
 
 class NullWorker:
-    """A worker and a directory where no submission has ever been, for calls that compute nothing."""
+    """A worker in a directory where no submission has ever been. It makes null calls: calls that compute nothing."""
 
     def __init__(
         self,

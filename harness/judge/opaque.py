@@ -1,9 +1,9 @@
-"""Calls of a problem in another project's form: its own checker decides, or tolerances of podium.yml do.
+"""Judge calls of a problem in another project's form. Its own checker decides, or the tolerances of podium.yml.
 
-Dealer    generate_input's data, with its strides ─► a call; what is right is found out when there is an answer
-Checker   snapshot ─► the output as custom_kernel returned it, in memory of the judge's own ─► Opinion ─► CaseCheck
+Dealer    generate_input's data, with its strides ─► a call without an expectation
+Checker   snapshot ─► the output as custom_kernel returned it, in the judge's memory ─► Opinion ─► CaseCheck
 
-Where there is a reference, a mismatch report of ours stands beside what the checker says.
+If there is a reference, Podium's mismatch report stands beside the checker's message.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _RIGHT = {CHECKER: Excess(limit=CHECKER, ratio=0.0)}
 
 
 class OpaqueDealer(Dealer):
-    """Inputs keep their strides, all of them may be written to, and outputs may be of any strides. `watched`: inputs
-    are looked at after each call."""
+    """Inputs keep their strides and may all be written to. Outputs may have any strides. `watched`: inputs are checked
+    for changes after each call."""
 
     def __init__(self, reference: FolderReference, case: Case, seeds: Seeds, watched: bool) -> None:
         super().__init__(reference, case, seeds)
         self._watched, self._owners = watched, reference.owners
 
     def _steps_of(self, case: Case) -> int:
-        return 1  # a parameter of that name is the problem's own
+        return 1  # here a parameter named `steps` belongs to the problem and means something else
 
     def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
         try:
@@ -70,7 +70,7 @@ class OpaqueDealer(Dealer):
         }
         size, most = len(json.dumps(request)), MAX_FRAME_BYTES // 2
         if size > most:
-            said = f"its data take {size:,} characters beside what tensors hold; {most:,} can be passed to a worker"
+            said = f"its data without the tensors take {size:,} characters; a worker can be sent {most:,}"
             raise ProblemError(f"{self._reference.problem.name}: generate_input: {said}")
         self._let_the_device_finish()
         names = tuple(name for name, _ in leaves)
@@ -90,7 +90,7 @@ class OpaqueDealer(Dealer):
 
 
 class OpaqueChecker(Checker):
-    """By the problem's own checker, or where podium.yml has tolerances by those."""
+    """Judge by the problem's own checker, or by the tolerances of podium.yml if there are any."""
 
     def __init__(self, reference: FolderReference) -> None:
         super().__init__(reference.problem)
@@ -143,8 +143,9 @@ def _check(
 
 
 def _short_of(due: list[int] | None, reply: CallReply, output: Any) -> str | None:
-    """What is missing of an answer, in words: a checker that zips would not miss an output, and one that compares
-    elements finds no wrong one where there are none. `due`: the elements of each output, where that is known."""
+    """Say in words what is missing in an answer. A checker that uses `zip` does not notice a missing output, and one
+    that compares elements finds no error among zero elements. `due`: the number of elements of each output, if known.
+    """
     if due is not None and len(due) > 1 and reply.returned != len(due):
         got = _kind(reply) if reply.several else "one tensor"
         return f"custom_kernel returned {got}; {len(due)} tensors are due"
@@ -159,7 +160,7 @@ def _short_of(due: list[int] | None, reply: CallReply, output: Any) -> str | Non
 
 
 def _not_finite(reference: FolderReference, data: Any, output: Any) -> str | None:
-    """That there is NaN or Inf in `output` and none in what ref_kernel gives, in words."""
+    """Say in words that `output` holds NaN or Inf although the output of ref_kernel holds none."""
     if all_finite(_several(output)):
         return None
     expected = reference.expected(data)
@@ -173,7 +174,7 @@ def _several(output: Any) -> Sequence[torch.Tensor]:
 
 
 def _changed_input(reference: FolderReference, call: Call, snapshot: Snapshot) -> str | None:
-    """Which of the inputs that are looked at was changed and may not be, in words."""
+    """Say in words which of the watched inputs was changed against the rules."""
     kept = call.state_specs.keys() - reference.changeable(call.case, call.data) if call.state_specs else set()
     for name, (tensor, spec) in zip(call.input_names, call.places, strict=True):
         if name in kept and not torch.equal(bits(snapshot.view(Span("arena", spec))), bits(tensor)):
@@ -195,7 +196,8 @@ def _refused(reference: FolderReference, case: Case, lines: list[str], reproduce
 
 
 def _output(reply: CallReply, snapshot: Snapshot, torch_device: str) -> tuple[str | None, Any]:
-    """What is wrong with what was returned, or the output, copied. Raises nothing, whatever the worker says."""
+    """Return a copy of the output, or say in words what is wrong with it. Raises nothing, whatever the worker
+    claims."""
     tensors = []
     if reply.returned != len(reply.outputs) or not reply.outputs:
         return f"custom_kernel returned {_kind(reply)}", None
@@ -224,7 +226,7 @@ def _kind(reply: CallReply) -> str:
 
 
 def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
-    """The relative L2 distance of the output that is furthest, where all are numbers of the shapes expected."""
+    """The largest relative L2 distance of an output, if all outputs have the expected shapes."""
     outputs = _several(output)
     if expected is None or [t.shape for t in expected] != [t.shape for t in outputs]:
         return None
@@ -234,7 +236,7 @@ def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
 
 
 def _differences(expected: list[torch.Tensor], output: Any) -> list[Difference] | str:
-    """Of each output, or why they cannot be compared one by one."""
+    """Return the Difference of each output, or say why they cannot be compared one by one."""
     outputs = _several(output)
     if len(outputs) != len(expected):
         return f"custom_kernel returned {len(outputs)} outputs; ref_kernel gives {len(expected)}"
@@ -266,7 +268,7 @@ def _compared(problem: Problem, case: Case, expected: list[torch.Tensor], output
 
 
 def _ours(reference: FolderReference, case: Case, expected: list[torch.Tensor] | None, output: Any) -> list[str]:
-    """The lines of a mismatch report between the case and how to reproduce it."""
+    """The lines of Podium's mismatch report, without the case and the command that reproduces it."""
     if expected is None:
         return []
     problem = reference.reported(expected)
@@ -276,14 +278,14 @@ def _ours(reference: FolderReference, case: Case, expected: list[torch.Tensor] |
     lines = mismatch.report(problem, case, compared, "").splitlines()[1:-1]
     foreign = reference.problem.foreign
     if not lines and foreign is not None and "reference" in foreign.modules:
-        return ["beside ref_kernel's own output it is within the tolerance that reference.py states"]
+        return ["compared with ref_kernel's own output it is within the tolerance that reference.py states"]
     return lines
 
 
 def _held_against(
     reference: FolderReference, case: Case, expected: list[torch.Tensor] | None, output: Any, reproduce: str
 ) -> CaseCheck:
-    """By the tolerances of podium.yml."""
+    """Judge by the tolerances of podium.yml."""
     assert expected is not None
     compared = _compared(reference.problem, case, expected, output)
     if isinstance(compared, str):
@@ -300,5 +302,5 @@ def _held_against(
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or a contiguous copy of one some elements of which share a place."""
+    """Return `tensor`, or a contiguous copy if some of its elements share memory."""
     return tensor if is_apart(tensor.shape, tensor.stride()) else tensor.contiguous()

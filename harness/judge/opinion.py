@@ -1,10 +1,10 @@
-"""What a folder's checker says of an answer, or that it says nothing.
+"""The opinion of a problem folder's own checker on an answer, or the fact that it gave none.
 
-    heard    in this process
-    apart    in a child of it: a checker that hangs in C, crashes or takes all memory ends nobody else
+    heard    ask in this process
+    apart    ask in a child process: a checker that hangs in C, crashes or takes all memory ends only the child
 
-A checker that has nothing to say of one answer and answers to another is no fault of the folder's: `NoOpinion` has what
-to say where it does not answer to the reference's own either.
+A checker may give no opinion on one answer and answer for another. That is not the folder's fault. `NoOpinion` has the
+error to report if the checker gives no opinion on the reference's own answer either.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from harness import custody
 from harness.errors import InfrastructureError, Overtime, PodiumError, ProblemError
 
 MOST_SHOWN = 2000
-"""Characters of what a checker says."""
+"""Characters kept of a checker's message."""
 
 _OF_TORCH = "DefaultCPUAllocator"
-"""Stands in the RuntimeError by which torch says that the host has no memory left."""
+"""Part of the message of the RuntimeError that torch raises if the host has no memory left."""
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What a folder's checker says of an answer."""
+    """A checker's opinion on an answer."""
 
     right: bool
     why: str
 
 
 class NoOpinion(Exception):
-    """The checker said nothing: `how` it came to that, and the `error` if nothing but that is known. `passing`: it may
-    have been the machine's moment."""
+    """The checker gave no opinion.
+
+    `how`: the reason, as a verb phrase. `error`: the error to raise if nothing else is known. `passing`: whether the
+    cause may be temporary, such as a lack of memory.
+    """
 
     def __init__(self, how: str, error: PodiumError, passing: bool = False) -> None:
         super().__init__(how)
@@ -48,7 +51,7 @@ class NoOpinion(Exception):
 
     @classmethod
     def late(cls, what: str, limit_s: float) -> NoOpinion:
-        """Of a checker, `what`, that took longer than it may."""
+        """The checker, called `what`, took longer than it may."""
         return cls(f"took longer than {limit_s:g} s", Overtime(*custody.too_long(what, limit_s)))
 
     @classmethod
@@ -57,15 +60,15 @@ class NoOpinion(Exception):
 
     @classmethod
     def ended(cls, what: str, status: int) -> NoOpinion:
-        """Of one that has ended its process, with `status` as subprocess has it."""
+        """The checker ended its process, with `status` in the form of subprocess."""
         how = f"ended its process, with {custody.ended_with(status)}"
         hint = "a problem's own code must neither exit nor crash"
         return cls(how, ProblemError(f"{what} {how}: there is no verdict", hint))
 
 
 def heard(check: Callable[[], Any], what: str) -> Opinion:
-    """What the checker returns, in either of its forms. An exception of its own means no: it may be what a wrong output
-    does to it. Raises NoOpinion where memory runs out, InfrastructureError where the device fails."""
+    """Ask the checker, which may return either of two forms. An exception of its own counts as refusal: a wrong output
+    may cause it. Raises NoOpinion if memory runs out, InfrastructureError if the device fails."""
     try:
         said = check()
         right, why = said if isinstance(said, tuple) and len(said) == 2 else (not said, said)
@@ -79,8 +82,8 @@ def heard(check: Callable[[], Any], what: str) -> Opinion:
 
 
 def apart(ask: Callable[[], Opinion], what: str, limit_s: float) -> Opinion:
-    """What `ask` gives, in a child of this process: where there is no GPU in use, which no child may touch. Raises
-    NoOpinion if it takes longer, or the child ends without a word."""
+    """Run `ask` in a child of this process. Only without a GPU in use: a forked child must not touch one. Raises
+    NoOpinion if it takes longer than `limit_s` or ends without an answer."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
@@ -90,7 +93,7 @@ def apart(ask: Callable[[], Opinion], what: str, limit_s: float) -> Opinion:
     try:
         late = not ours.poll(limit_s)
         said = None if late else json.loads(ours.recv_bytes())
-    except EOFError:  # it has ended, or closed all that it found open
+    except EOFError:  # the child has ended, or closed the pipe
         pass
     finally:
         ours.close()
@@ -104,7 +107,7 @@ def apart(ask: Callable[[], Opinion], what: str, limit_s: float) -> Opinion:
 
 
 def _answer(connection: Connection, ask: Callable[[], Opinion]) -> None:
-    """Say what `ask` gives, and end this process whatever comes of it."""
+    """Send the result of `ask`, then end this process in any case."""
     try:
         custody.end_with_its_parent()
         try:

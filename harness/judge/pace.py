@@ -1,4 +1,4 @@
-"""How the calls of a case are made: how many, and in which manner; found out by a pilot and fixed from then on."""
+"""The pace of a case: how many calls are made, and in which manner. A pilot finds it; it is fixed from then on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from harness.model import Manner
 
 @dataclass(frozen=True)
 class Pace:
-    """`count` calls in each process, in this `manner`. `inside_ns`: what the worker's own events say of one.
-    `own_constant`: whether the manner's own constant is subtracted, or the least that there is: what a submission
-    brings about by itself must not pay. `copied`: an output is copied in the time that counts, at most `copied_bytes`
-    of them all. `outputs`: how many values a call returns. `of_a_model`: a call is one of a
-    module of torch's."""
+    """How the calls of a case are made in each process: `count` calls in this `manner`.
+
+    `inside_ns`: the time of a call by the worker's own events. `own_constant`: subtract the manner's own constant;
+    otherwise the smallest one, because a submission must gain nothing from a manner that it causes itself. `copied`: an
+    output is copied within the timed interval. `copied_bytes`: the most bytes copied so, over all outputs. `outputs`:
+    the number of returned values. `of_a_model`: a call runs a torch module.
+    """
 
     count: int
     manner: Manner
@@ -38,11 +40,14 @@ def first_manner(pour_ns: float) -> Manner:
 
 
 def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool], constant_ns: float) -> Manner | None:
-    """What to try when `manner` has been, of which these are the answers and whether their outputs were right; None if
-    it suits. A call that is slow to enqueue waits at a gate, one that is longer than a time slice has a word behind it,
-    and one that needs its inputs earlier gets them before it is made: it waits for the device, or has another engine of
-    the device copy them. That goes well most of the time, so one wrong answer is enough, and so is one stream
-    that waited for its host."""
+    """Choose the manner to try after `manner`; None if `manner` suits. `answers` are its calls, `right` says which had
+    right outputs.
+
+    A call that is slow to enqueue waits at a gate. A call longer than a time slice has a word written after it. A call
+    that needs its inputs earlier gets them before it is made: it waits for the device, or another engine of the device
+    copies its inputs. Such calls succeed most of the time, so one wrong answer is enough, and so is one stream that
+    waited for its host.
+    """
     if manner in (Manner.STOPPED, Manner.WORKER):
         return None
     slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
@@ -53,7 +58,7 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     timed = [answer for answer in answers if answer.void in (None, Void.CUT)]
     too_long = sum(answer.void is Void.CUT or answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in timed)
     if manner in _LONGER and 2 * too_long > len(timed):
-        return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
+        return _LONGER[manner]  # tested first: a call cut off by the end of the slice may look wrong
     if wrong or waited or 2 * failed > len(answers) or not (sound or slow):
         return Manner.STOPPED
     if 2 * slow > len(answers):

@@ -1,4 +1,4 @@
-"""The pilot: how often a benchmark case is sampled and in which manner, found with calls that do not count."""
+"""The pilot finds how often a benchmark case is sampled and in which manner. Its calls do not count."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from harness.judge.session import Session
 from harness.model import Manner, Verdict
 
 CALLS_TO_CHANGE = 2
-"""Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
+"""Before another manner is tried, this many times as many calls are made again: a host may be slow for some calls only.
+"""
 
 
 def pace(caller: Caller, clocks: Clocks, sampling: Sampling, session: Session, series: Series) -> Pace:
-    """Of the case of `series`, from calls that `session` answers. Raises what `Caller.put_timed` does."""
+    """Return the pace of the case of `series`, from calls that `session` answers. Raises what `Caller.put_timed`
+    raises."""
     constants, calls = caller.constants, sampling.pilot_calls
-    caller.put_timed(session, series, clocks.for_checks)  # compiles; nothing is learnt from it
+    caller.put_timed(session, series, clocks.for_checks)  # compiles; its time is not used
     if caller.untimed:  # an interpreted call may take a minute
         return Pace(count=0, manner=clocks.for_checks.manner)
     manner: Manner | None = clocks.for_checks.manner
@@ -41,7 +43,7 @@ def pace(caller: Caller, clocks: Clocks, sampling: Sampling, session: Session, s
             if manner is None:
                 break
     if not all(right) and tried in (Manner.STOPPED, Manner.WORKER):
-        caller.put_timed(session, series, clocks.for_checks)  # says what is wrong, if it is wrong again
+        caller.put_timed(session, series, clocks.for_checks)  # raises WrongTimedCall if it is wrong again
     latency_ns = statistics.median(answer.elapsed_ns for answer in answers) - constants.of(tried)
     inside = [answer.inside_ns for answer in answers if answer.inside_ns is not None]
     return Pace(

@@ -1,12 +1,12 @@
-"""Compiling ahead: while test cases are judged on a GPU, further processes of the submission make a call of each case.
+"""Compile ahead. While test cases are judged on a GPU, further processes of the submission make a call of each case.
 
-What a submission compiles and keeps on disk is there when the process that is judged comes to that case. Compiling is
-most of what its tests take: 18 of 22 s, and 7 of the pilot's 8 s (mla/gluon_mxfp4, H200, 2026-11-24).
+Everything that a submission compiles and keeps on disk is then ready for the judged process. Compiling is most of the
+tests' time: 18 of 22 s, and 7 of the pilot's 8 s (mla/gluon_mxfp4, H200, 2026-11-24).
 
-    judge's thread     deals the cases from the last to the first: the process that is judged comes from the other end
-    a thread each      has its process load the submission, then make the calls that it is given
+    judge's thread     deals the cases from the last to the first; the judged process goes from first to last
+    a thread each      has its process load the submission, then make the calls that it gets
 
-What these processes answer counts for nothing, and none of them lives when anything is timed.
+The answers of these processes do not count. None of them lives while anything is timed.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from harness.judge.session import Session
 from harness.model import Case
 
 PROCESSES, PROCESSORS_EACH = 3, 4
-"""Beside the one that is judged. Compilers take a processor or two each."""
+"""Processes besides the judged one, and processors needed for each. Compilers take a processor or two each."""
 
 COMPILERS = ("triton", "harness.hip", "load_inline", "torch.compile")
-"""A source that has one of these words most likely compiles."""
+"""A source with one of these words probably compiles."""
 
 COMPILES_S = 1.0
-"""A case that takes longer was compiled, whatever the source says. Where none is there is nothing to gain."""
+"""A case that takes longer probably compiled something, whatever the source says."""
 
 SHARE_OF_MEMORY = 40
-"""A case moves no more than this part of a device's memory: judge, process and arena each hold its inputs for each
-compiler, in all formats."""
+"""A case may move at most 1/40 of a device's memory: for each compiler, judge, process and arena each hold its inputs,
+in all formats."""
 
 
 def compilers(device_kind: str) -> int:
-    """How many processes this machine has room for beside the one that is judged."""
+    """How many processes besides the judged one this machine has room for."""
     return 0 if device_kind == "cpu" else max(min(PROCESSES, (os.cpu_count() or 1) // PROCESSORS_EACH - 1), 0)
 
 
 class Precompilation:
-    """`new_session` starts a process; `cases` are taken from the end; `clock` has a call made. Nothing happens before
-    `begin`, and `feed` keeps the processes at work: it is to be called now and then, by the thread that deals.
+    """`new_session` starts a process. `cases` are taken from the end. `clock` has a call made. Nothing runs before
+    `begin`. The thread that deals must call `feed` from time to time to keep the processes busy.
 
-    `began`: other processes of the submission were at work, so that a call that failed may have lacked what they took.
+    `began`: other processes of the submission ran. A failed call may have lacked the memory that they took.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Precompilation:
             self.began = True
 
     def feed(self) -> None:
-        """Give a case to each process that has none."""
+        """Give a case to each idle process."""
         for compiler in self._compilers if self.began else ():
             if compiler.idle and self._cases:
                 case = self._cases.pop()
                 try:
                     compiler.give(self._new_series("precompilation", case))
-                except (InfrastructureError, torch.OutOfMemoryError):  # the process that is judged needs it more
+                except (InfrastructureError, torch.OutOfMemoryError):  # leave the memory to the judged process
                     self._cases.clear()
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes, whatever they are doing."""
         with ExitStack() as stack:
             for compiler in self._compilers:
                 stack.callback(compiler.close)
@@ -109,7 +109,7 @@ class _Compiler:
         self._thread.start()
 
     def give(self, series: AbstractContextManager[Series]) -> None:
-        """A call of this series, in the place of the one before. Raises InfrastructureError."""
+        """Deal a call of this series, after closing the one before. Raises InfrastructureError."""
         self._open.close()
         opened = self._open.enter_context(series)
         call = opened.deal(everything=False)
@@ -119,16 +119,16 @@ class _Compiler:
     def close(self) -> None:
         self._given.put(None)
         if self._thread is not None:
-            self._session.end()  # so that nobody waits for it
+            self._session.end()  # ends the thread's wait for an answer
             self._thread.join()
         self._session.kill()
         self._open.close()
 
     def _compile(self) -> None:
-        # That it fails, hangs, lies or is ended here is found out where it counts.
+        # Failures here are ignored: the judged process will show them.
         with contextlib.suppress(Exception):
             if self._torch_device != "cpu":
-                torch.cuda.set_device(self._torch_device)  # each thread has a current one
+                torch.cuda.set_device(self._torch_device)  # the current device is a setting of each thread
             self._session.load(self._path, alone=False)
             self.idle = True
             for series, call in self._calls():

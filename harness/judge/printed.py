@@ -1,4 +1,4 @@
-"""What a worker prints."""
+"""The output that a worker prints."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from typing import IO
 
 OUTPUT_KEPT_BYTES = 32 << 10
-"""This much of the beginning and as much of the end is kept."""
+"""Bytes kept of the beginning of the output, and as many of its end."""
 
 
 class Printed:
-    """Drains a pipe in the background, however much comes, and keeps its head and its tail."""
+    """Reads a pipe in the background until its end. It keeps the head and the tail, however much comes."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -26,8 +26,8 @@ class Printed:
         return head + (f"\n[... {left_out:,} bytes left out ...]\n" if left_out > 0 else "") + tail
 
     def close(self, within_s: float = 1.0) -> None:
-        """Wait for the end of it: then `text` has all. A process that left the group may still hold the pipe; its
-        output is nobody's concern any more."""
+        """Wait for the end of the output; then `text` is complete. A process that left the group may hold the pipe open
+        longer; its output is ignored."""
         self._thread.join(within_s)
 
     def _drain(self) -> None:

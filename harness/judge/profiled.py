@@ -1,8 +1,8 @@
-"""Profiling a submission that passed its tests: calls of every benchmark case under torch.profiler, in its worker.
+"""Profile a submission that passed its tests: calls of every benchmark case under torch.profiler, in its worker.
 
-    deal ─► pour ─► worker: call, looked at ─► ProfileReply ─► ProfiledCase
+    deal ─► pour ─► worker: profiled call ─► ProfileReply ─► ProfiledCase
 
-The worker's word is not checked but for its form: whoever lies here misleads themselves.
+Only the form of the worker's report is checked: a submission that lies here misleads its own author.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ MOST_CASES = 16
 
 
 def profiled(entrant: Entrant, narrate: Narrate) -> list[ProfiledCase]:
-    """Of each benchmark case, on fresh inputs each call. Where kernels were interpreted or emulated, which is slow and
-    whose time says nothing, of the first test case alone, with counts in the place of times. Raises Fault."""
+    """Profile each benchmark case, with fresh inputs in each call. Raises Fault.
+
+    If kernels are interpreted or emulated, which is slow and gives no meaningful time, only the first test case is
+    called, and the profile holds counts instead of times.
+    """
     simulated = entrant.caller.untimed
     cases = entrant.tests[:1] if simulated else entrant.benchmarks[:MOST_CASES]
     found = []
@@ -48,7 +51,7 @@ def _case(entrant: Entrant, session: Session, series: Series, simulated: bool) -
         return ProfiledCase(case=case, calls=1, launches=max(launches, 0), instructions=max(executed, 0))
     _call(entrant, session, series, looked_at=False)  # compiles
     replies = [_call(entrant, session, series, looked_at=True) for _ in range(1 + CALLS)]
-    return _added_up(case, replies[1:])  # the profiler's own start is in the first
+    return _added_up(case, replies[1:])  # the first includes the start of the profiler
 
 
 def _added_up(case: Case, replies: list[ProfileReply]) -> ProfiledCase:
@@ -68,7 +71,7 @@ def _added_up(case: Case, replies: list[ProfileReply]) -> ProfiledCase:
 
 
 def _call(entrant: Entrant, session: Session, series: Series, looked_at: bool) -> ProfileReply:
-    """One call on inputs of its own. Raises Fault."""
+    """Make one call with fresh inputs. Raises Fault."""
     entrant.deadline.check()
     call = series.deal(everything=False)
     entrant.caller.set_up(session, series.case)

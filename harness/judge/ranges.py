@@ -1,4 +1,4 @@
-"""Where along an axis wrong elements lie, in words: `at 7-9, 12 (of 0-15; up to 75 % of each)`."""
+"""Say where along an axis wrong elements lie: `at 7-9, 12 (of 0-15; up to 75 % of each)`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RANGES_SHOWN = 6
 
 
 def along(wrong: torch.Tensor, dim: int) -> str | None:
-    """Where along one axis the wrong elements lie, in words; None for an axis of one."""
+    """Say where along one axis the wrong elements lie; None for an axis of length 1."""
     length = wrong.shape[dim]
     if length < 2 or not bool(wrong.any()):
         return None

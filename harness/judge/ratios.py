@@ -1,8 +1,8 @@
-"""Ratios of sums over rows, and how far the rows scatter about them: Cochran, Sampling Techniques, 3rd ed. 1977, 6.4.
+"""Ratios of sums over rows, and the scatter of rows about them: Cochran, Sampling Techniques, 3rd ed. 1977, 6.4.
 
-Ratios.of(over, under)   of each column of two matrices of rows
-a + b                    over the rows of both
-value, error, spread     each a vector: a figure a column
+Ratios.of(over, under)   one ratio for each column of two matrices of rows
+a + b                    the ratios over the rows of both
+value, error, spread     vectors with one figure for each column
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 
 @dataclass(frozen=True)
 class Ratios:
-    """Of n ratios the sums over rows that they are made of, float64 `(6, n)`: rows, numerators, denominators, and the
-    numerators' squares, the products of both, and the denominators' squares."""
+    """The sums over rows from which n ratios are computed, float64 `(6, n)`: rows, numerators, denominators, squared
+    numerators, products of both, squared denominators."""
 
     sums: torch.Tensor
 
     @staticmethod
     def of(over: torch.Tensor, under: torch.Tensor) -> Ratios:
-        """Of the columns of two matrices `(rows, n)` in float64. A row counts where its `under` is above zero; where
-        it is not its `over` must be zero."""
+        """From the columns of two matrices `(rows, n)` in float64. A row counts if its `under` is above zero; otherwise
+        its `over` must be zero."""
         both, rows = over * under, (under > 0).double()
         return Ratios(torch.stack([each.sum(0) for each in (rows, over, under, over.square(), both, under.square())]))
 
@@ -38,21 +38,21 @@ class Ratios:
 
     @property
     def value(self) -> torch.Tensor:
-        """NaN where nothing was added."""
+        """The ratios; NaN if nothing was added."""
         return self.sums[1] / self.sums[2]
 
     @property
     def spread(self) -> torch.Tensor:
-        """The root mean square by which rows are off `value`, each weighted with the square of its denominator."""
+        """The root mean square deviation of rows from `value`, each weighted with its squared denominator."""
         return (self._left / self.sums[5]).sqrt().nan_to_num(0.0)
 
     @property
     def error(self) -> torch.Tensor:
-        """The standard error of `value`, as if rows were independent; 0 of fewer than two rows."""
+        """The standard error of `value`, if rows are independent; 0 for fewer than two rows."""
         return self._error_of(self._left)
 
     def error_with(self, spread: float) -> torch.Tensor:
-        """`error`, if rows were off by `spread` as a root mean square."""
+        """`error`, if the rows had this `spread`."""
         return self._error_of(spread**2 * self.sums[5])
 
     def _error_of(self, left: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A problem's reference.py, at the judge's service: inputs, expected outputs, costs. Its faults are nobody else's."""
+"""A problem's reference.py: inputs, expected outputs, costs. Its faults become ProblemError and blame no submission."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from harness.wire.arena import Arena
 from harness.wire.device_arena import DeviceArena, shareable_memory
 
 JUDGING_HEADROOM = 1.15
-"""Device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes themselves."""
+"""Factor for device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes."""
 
 
 def open_reference(problem: Problem, device: Device) -> Reference:
-    """The reference of `problem`, in whatever form it is. Raises ProblemError where its files cannot be used."""
+    """Return the reference of `problem`, in any form. Raises ProblemError if its files cannot be used."""
     if problem.foreign is None:
         return Reference(problem, device)
     from harness.judge.foreign import open_foreign
@@ -34,16 +34,16 @@ def open_reference(problem: Problem, device: Device) -> Reference:
 
 
 class Reference:
-    """A problem's reference.py, imported: its generator, reference kernel and, if it has one, its float64 oracle."""
+    """A problem's imported reference.py: its generator, its reference kernel and, if it has one, its float64 oracle."""
 
     has_setup = False
-    """Whether a worker is given something, `setup`, before its calls."""
+    """Whether a worker gets data (`setup`) before its calls."""
 
     notes: tuple[str, ...] = ()
-    """What whoever reads a run has to know of how it was judged."""
+    """Remarks on how a run was judged, for its readers."""
 
     stuck = False
-    """Whether a checker of the problem's own had nothing to say of an answer: the next ones would take as long."""
+    """Whether the problem's own checker gave no opinion on an answer. The next answers would take as long."""
 
     def __init__(self, problem: Problem, device: Device) -> None:
         self.problem, self.torch_device = problem, device.torch_device
@@ -54,68 +54,70 @@ class Reference:
         return _import_reference(self.problem)
 
     def new_arena(self, size: int) -> Arena:
-        """An arena of at least `size` bytes: in the device's memory where that can be shared, else in the host's."""
+        """An arena of at least `size` bytes, in device memory if that can be shared, else in host memory."""
         try:
             if self._gpu_memory is not None:
                 return DeviceArena.create_on(self._gpu_memory, size)
             return Arena.create(size)
         except OSError as error:
-            raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
+            raise InfrastructureError(f"cannot allocate {size:,} bytes of shared memory: {error}") from error
 
     def dealer(self, case: Case, seeds: Seeds) -> Dealer:
-        """Who deals calls of `case`."""
+        """The dealer of calls of `case`."""
         return Dealer(self, case, seeds)
 
     def checker(self) -> Checker:
-        """Who says whether they are right."""
+        """The checker of these calls."""
         return Checker(self.problem)
 
     def setup(self) -> Any:
-        """What a worker gets before its calls, in whatever tree of tensors."""
+        """The data that a worker gets before its calls, in any tree of tensors."""
         raise NotImplementedError
 
     def allow(self, limit_s: float | None) -> None:
-        """Each call of another project's code may take `limit_s` from now on (None: as long as its longest stage). A
-        problem of Podium's own is not limited."""
+        """Limit each call of another project's code to `limit_s` from now on (None: the longest stage). Podium's own
+        problems have no limit."""
 
     def admitted(self, seed: int) -> int:
-        """The seed that the generator is given for this one, which is below 2^63."""
+        """The seed to give the generator for `seed`, which is below 2^63."""
         return seed
 
     def output_bytes(self, case: Case, data: Any) -> list[int]:
-        """Bytes of each output for `data`, where that is all that is known of them beforehand."""
+        """Bytes of each output for `data`, if nothing else is known of the outputs beforehand."""
         raise NotImplementedError
 
     def generate(self, case: Case, seed: int) -> Any:
-        """The inputs of `case` drawn from `seed`, on the judge's device."""
+        """Draw the inputs of `case` from `seed`, on the judge's device."""
         return self._run("generate_input", **case.parameters, seed=seed, device=self.torch_device)
 
     def next_input(self, data: Any, seed: int) -> Any:
-        """The next step's data, on what the last step left of `data`."""
+        """The data of the next step, made from `data` as the last step left it."""
         return self._run("next_input", data, seed=seed)
 
     def expect(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...]:
-        """The expected outputs (or the selected rows of them) for `data`, left as a submission must leave its own."""
+        """The expected outputs for `data`, or their selected rows. `data` is left as a submission must leave its
+        own."""
         outputs = members(self._run("ref_kernel", data, **_rows(selection)))
         if len(outputs) != len(self.problem.outputs):
-            raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, not as stated")
+            raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, unlike problem.yml")
         return outputs
 
     def exact(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...] | None:
-        """What exact arithmetic gives for `data`, if the problem tells that apart from its reference."""
+        """The result of exact arithmetic for `data`, if the problem has an oracle besides its reference."""
         return members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
 
     def parts(self, data: Any, selection: Selection | None) -> dict[str, tuple[torch.Tensor, ...]]:
-        """By name, of each expected output a part that is easily left out, if a tolerance limits how much of it is
-        there: tensors like the outputs, of any float dtype."""
+        """Parts of the expected outputs that kernels often leave out, by name. Each is one tensor for each output, of
+        any float dtype. Computed only if a tolerance limits them."""
         limited = any(each.parts for options in self.problem.tolerances.values() for each in options)
         found = self._run("parts", data, **_rows(selection)) if limited else {}
         return {name: members(part) for name, part in found.items()}
 
     def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
-        """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
+        """Say why `case` cannot be judged in `memory_bytes` of device memory. None if it can, or if the problem does
+        not know.
 
-        Judge and worker hold its inputs and outputs at the same time, and each needs some room to work in.
+        Judge and worker hold its inputs and outputs at the same time, and each needs some workspace.
         """
         if not hasattr(self._module, "device_bytes"):
             return None
@@ -126,22 +128,22 @@ class Reference:
         return f"needs {needed / 1e9:.1f} GB of device memory; {memory_bytes / 1e9:.1f} GB are here"
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
-        """Bytes and flops by dtype of `case`, for each storage format that the problem allows."""
+        """Bytes, and flops by dtype, of `case` for each storage format that the problem allows."""
         cost: dict[str, dict[str, Any]] = self._run("cost", **case.parameters)
         return cost
 
     def most_bytes(self, case: Case) -> float:
-        """What `case` moves in the storage format that takes most."""
+        """The bytes that `case` moves in the largest storage format."""
         return max(float(cost["bytes"]) for cost in self.cost(case).values())
 
     def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
-        """Call the problem's own code. Raises ProblemError for whatever it raises: no submission is to blame."""
+        """Call the problem's own code. Its exceptions become ProblemError: no submission is to blame."""
         try:
             return getattr(self._module, function)(*arguments, **named)
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise InfrastructureError(
                 f"{self.problem.name}: no memory left for {function}: {error}",
-                "end what else takes memory (nvidia-smi and rocm-smi list it for GPUs) and judge again",
+                "end other programs that use memory (nvidia-smi and rocm-smi list those on GPUs), then judge again",
             ) from error
         except (Exception, SystemExit) as error:
             path = self.problem.folder / "reference.py"
@@ -157,12 +159,13 @@ def _rows(selection: Selection | None) -> dict[str, torch.Tensor]:
 
 
 def members(outputs: Any) -> tuple[torch.Tensor, ...]:
-    """One or several outputs as several."""
+    """Return one or several outputs as a tuple."""
     return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
 
 def import_anew(problem: Problem) -> None:
-    """Have what `problem` imports of `reference` read again: it may have changed since, or be another root's."""
+    """Drop the cached modules of `reference`, so that `problem` imports them again. They may have changed or belong to
+    another root."""
     root = str(places.mathematics(problem.folder))
     sys.path[:] = [root, *(entry for entry in sys.path if entry != root)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "reference"]:

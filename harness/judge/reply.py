@@ -1,4 +1,4 @@
-"""What a worker says, validated to the last field, and the verdicts that its failures earn."""
+"""A worker's messages, with every field validated, and the verdicts for its failures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from harness.model.profiled import LONGEST_PART, MOST_PARTS
 from harness.model.value import LONGEST_NS
 
 MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 2000, 100_000
-"""Of what a worker reports as its failure."""
+"""Characters kept of a failure that a worker reports."""
 
 MOST_OUTPUTS = 16
-"""Of a call; worker/outputs describes no more."""
+"""Outputs of a call. worker/outputs describes no more."""
 
 
 class Fault(Exception):
-    """The evaluation ends here, with this verdict and this sentence."""
+    """Ends the evaluation with a verdict and a sentence."""
 
     def __init__(self, verdict: Verdict, message: str, detail: str | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class Fault(Exception):
 
 
 class Raised(Fault):
-    """The submission's own exception, which its worker has reported. The worker is still there."""
+    """The submission raised an exception, which its worker reported. The worker still runs."""
 
 
 class _Reply(BaseModel):
@@ -43,7 +43,7 @@ def _emulated(chip: str) -> str:
 
 
 class OutputDescription(_Reply):
-    """What the worker says that one returned value is."""
+    """The worker's description of one returned value."""
 
     type: str
     dtype: str | None = None
@@ -56,9 +56,12 @@ class OutputDescription(_Reply):
 
 
 class CallReply(_Reply):
-    """The worker's answer to a call: where its outputs lie. In the sequence `timed` also its own time, and the inputs,
-    by index, beside which was written. `executed`: instructions in the emulator so far; `compiling_s`: what compiling
-    them took, in seconds of a processor; `remarks`: what it says of them."""
+    """The worker's answer to a call: where its outputs lie. In the sequence `timed` it also has the worker's own time,
+    and the indices of inputs beside which something was written.
+
+    `executed`: instructions in the emulator so far. `compiling_s`: processor seconds of compiling for the emulator.
+    `remarks`: the emulator's remarks about the kernels.
+    """
 
     several: bool
     listed: bool = False
@@ -74,7 +77,7 @@ class CallReply(_Reply):
 
 
 class PartReply(_Reply):
-    """An operator or kernel of a profiled call: how often it ran, and its own time in all."""
+    """An operator or kernel of a profiled call: how often it ran, and its own time in total."""
 
     name: Annotated[Text, Field(max_length=LONGEST_PART)]
     count: int = Field(gt=0, lt=1 << 53)
@@ -82,8 +85,8 @@ class PartReply(_Reply):
 
 
 class ProfileReply(_Reply):
-    """The worker's answer to a call that its profiler looked at: how long it took, and its parts; one that was not
-    looked at has none. `launches` (interpreted) and `executed` (emulated instructions) are those so far."""
+    """The worker's answer to a profiled call: its time and its parts. A call made without the profiler has no parts.
+    `launches` (interpreted) and `executed` (emulated instructions) count from the start of the process."""
 
     call_ns: SampleNanoseconds | None = None
     parts: list[PartReply] = Field(default_factory=list, max_length=MOST_PARTS + 1)
@@ -92,7 +95,8 @@ class ProfileReply(_Reply):
 
 
 class Aftermath(_Reply):
-    """What the worker says when the device has done its call: the time between its own events, if it was asked."""
+    """The worker's answer when the device has finished its call: the time between its own events, if it was asked
+    for."""
 
     inside_ns: SampleNanoseconds | None
 
@@ -105,7 +109,7 @@ class _Failure(_Reply):
 
 @contextmanager
 def well_formed(what: str) -> Iterator[None]:
-    """Make the first thing wrong with what a worker calls its `what` an integrity violation."""
+    """Turn the first validation error into an integrity violation. `what` names the message."""
     try:
         yield
     except ValidationError as error:
@@ -115,12 +119,12 @@ def well_formed(what: str) -> Iterator[None]:
 
 
 def violation(message: str) -> Fault:
-    """What a worker earns that does not keep to the protocol."""
+    """The Fault of a worker that breaks the protocol."""
     return Fault(Verdict.INTEGRITY_VIOLATION, message)
 
 
 def reported_failure(fields: Any) -> Fault:
-    """What a worker reports in place of a reply."""
+    """The Fault for the failure that a worker reports in place of a reply."""
     try:
         failure = _Failure.model_validate(fields)
     except ValidationError:

@@ -1,19 +1,24 @@
-"""The judge's clock on a CUDA GPU: two stamps of its own on the device, and the call between them.
+"""The judge's clock on a CUDA GPU: two stamps of its own on the device, A and B, with the call between them.
 
     judge   hold ─────────────────── pour │ flush │ A                        B │ snapshot
     worker       enqueue, "armed"                  └ switch ─ call ─ switch ─┘
     judge's CPU       stop the worker ........................................ let it go on
 
-Two processes share a GPU by time slices: only one's kernels run at a time, and the other's begin when it has nothing
-more to do. So the judge's kernels, the call and the judge's kernels again follow each other in a fixed order, and B - A
-is the call and two switches, which take the same time in every call. They are measured with calls that compute nothing
-(`null_calls`) and subtracted.
+Two processes share a GPU by time slices. Only the kernels of one run at a time. The other's begin when the first has
+nothing more to do. So the judge's kernels, the call, and the judge's next kernels follow each other in a fixed order. B
+- A is the call plus two switches. The switches take the same time in every call. The judge measures them with null
+calls (`null_calls`) and subtracts them.
 
-Manners: `sandwich` as above. `gated`: the pour does not fit into a slice, so nothing is held, and the call waits at a
-gate that the judge opens at A. `long`: the call does not fit into a slice, so the judge asks for B when the worker's
-stream has written a word behind the call. `gated long`: both. `stopped`: the call waits for the device itself, so its
-inputs must be there when it is enqueued; the worker is stopped before the pour, goes on at A and stops itself when it
-is done.
+Manners of timing:
+
+    sandwich     as above
+    gated        pour and flush do not fit into a time slice: nothing is held, and the call waits at a gate on its
+                 stream, which the judge opens at A
+    long         the call does not fit into a time slice: the judge asks for B when the worker's stream has written a
+                 word after the call
+    gated long   both
+    stopped      the call waits for the device itself, so its inputs must be there when it is enqueued: the worker is
+                 stopped before the pour, goes on at A, and stops itself when it is done
 """
 
 from __future__ import annotations
@@ -43,24 +48,25 @@ ARM_S = 1.2e-3
 """How long the worker may take to enqueue its call while the device is held. Holds of 1.85 ms were clean (H200)."""
 
 ARM_GATED_S = 50e-3
-"""The same where nothing is held: a hundred times what most hosts take."""
+"""The same limit if nothing is held: a hundred times longer than most hosts need."""
 
 ASK_AFTER_S = 40e-6
-"""When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
-will do, and that is 0.14 ms later at the least. Asking takes 20 to 70 us (two H200s of one busy host, 2026-11-22).
-Asked for 15 to 100 us after A, or after its gate was opened, calls took the same (H200, 2026-11-22)."""
+"""How long after A the judge asks for B: the device has begun to switch by then. Any moment before the end of the call
+will do, and that is at least 0.14 ms later. Asking takes 20 to 70 us (two H200s of one busy host, 2026-11-22). Calls
+took the same time when asked for 15 to 100 us after A or after the gate was opened (H200, 2026-11-22)."""
 
 STILL_S = 2.0
-"""How long the worker stands still at most while its call runs. Longer calls are timed between its own stops."""
+"""The longest time that the worker stands still while its call runs. Calls that need longer are timed as `stopped`."""
 
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
-"""Bytes for a call's own allocations: for workspaces, and for each output as torch rounds it and keeps it back."""
+"""Room for a call's own allocations: POOL_ROOM bytes for workspaces, and POOL_FACTOR times the size of each output,
+because torch rounds sizes and keeps freed memory."""
 
 _clock = time.perf_counter
 
 
 class Stamps:
-    """Three events on the judge's stream."""
+    """Events on the judge's stream: start of the pour, A, B, and end of the snapshot."""
 
     def __init__(self) -> None:
         self.poured_from, self.a, self.b, self.taken = (torch.cuda.Event(enable_timing=True) for _ in range(4))
@@ -73,7 +79,7 @@ class Stamps:
 
 
 class Sandwich:
-    """Raises OSError where the device cannot be held."""
+    """The judge's clock for one manner of timing on a CUDA GPU. Raises OSError if the device cannot be held."""
 
     def __init__(self, torch_device: str, manner: Manner = Manner.SANDWICH, hold: Hold | None = None) -> None:
         self._device, self.manner = torch_device, manner
@@ -83,7 +89,7 @@ class Sandwich:
         self.asks_events = False
 
     def in_manner(self, manner: Manner) -> Sandwich:
-        """The same clock for calls of another manner."""
+        """Return the same clock for calls of another manner."""
         return Sandwich(self._device, manner, self._hold)
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
@@ -111,7 +117,7 @@ class Sandwich:
         aftermath = session.aftermath()
         void = Void.SLOW_TO_ARM if late else None if still else Void.NEEDS_ITS_HOST
         if not gated and self._hold.was_taken():
-            void = Void.DISTURBED  # some of a call that is longer than a slice has then run, on other inputs
+            void = Void.DISTURBED  # part of a call longer than a slice may have run, on other inputs
         return Answer(
             reply,
             snapshot,
@@ -124,13 +130,14 @@ class Sandwich:
         )
 
     def _hold_and_pour(self, session: Session, stage: Stage) -> bool:
-        """The call armed while the device is held, the worker stopped, the pour under way; whether it was late."""
+        """Hold the device while the worker arms its call, stop the worker, then pour and flush. Returns whether the
+        worker was late."""
         hold = self._hold
         hold.begin()
         until(hold.holds)
         began = _clock()
         session.go()
-        self._pour(stage)  # behind the hold, while the worker enqueues its call
+        self._pour(stage)  # enqueued behind the hold, while the worker enqueues its call
         while not session.has_answered() and _clock() < began + ARM_S:
             pass
         armed = session.has_answered()
@@ -138,14 +145,15 @@ class Sandwich:
         return not (hold.release() and stopped)
 
     def _gate_and_pour(self, session: Session, stage: Stage, turn: int) -> bool:
-        """The call armed behind its gate, the worker stopped, pour and flush under way; whether it was late."""
+        """Let the worker arm its call behind the gate, stop the worker, then pour and flush. Returns whether it was
+        late."""
         session.go()
         deadline = _clock() + ARM_GATED_S
         while not session.has_answered() and _clock() < deadline:
             pass
         stopped = session.has_answered() and _stop(session)
         if not stopped:
-            _open_gate(session, turn)  # it waits for the device, which waits at the gate
+            _open_gate(session, turn)  # otherwise a worker that waits for the device would hang at the gate
         self._pour_at_once(stage)
         return not stopped
 
@@ -170,14 +178,14 @@ class Sandwich:
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
     def _pour_at_once(self, stage: Stage) -> None:
-        """Enqueued behind a hold: without one the host's own pauses would be in what it takes."""
+        """Enqueue pour and flush behind a hold. Without it the measured time would include the host's own pauses."""
         self._hold.begin()
         self._pour(stage)
         self._hold.release()
 
     def _pour(self, stage: Stage) -> None:
         self._stamps.poured_from.record()
-        self._hold.look_behind()  # behind the stamp: whoever takes the device in between is seen by one of them
+        self._hold.look_behind()  # after the stamp: one of the two shows whether another process took the device
         stage.pour()
         stage.flush()
         self._stamps.a.record()
@@ -190,12 +198,13 @@ class Sandwich:
         reply: CallReply | None,
         counts: bool,
     ) -> Snapshot:
-        """As things are now. When it counts this is right behind stamp B, and then inputs and guards are looked at."""
+        """Take the snapshot now. If it `counts`, this is directly after stamp B, and inputs and guards are checked
+        too."""
         outputs = reply.outputs if reply is not None else []
         try:
             snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
-            snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
+            snapshot = Snapshot(regions, {})  # the worker claims an impossible place: wrong whatever the values are
         if counts:
             stage.look(call.read_only)
         self._stamps.taken.record()
@@ -203,20 +212,21 @@ class Sandwich:
         return snapshot
 
     def _pool(self, session: Session, call: Call) -> Any:
-        """Memory for the call's own allocations. Raises InfrastructureError if there is none left."""
+        """Return memory for the call's own allocations. Raises InfrastructureError if none is left."""
         grain = 2 << 20
         needed = POOL_ROOM + POOL_FACTOR * sum(-(-size // grain) * grain for size in call.fresh_bytes)
         if not session.pools or session.pools[-1].size < needed:
             try:
                 session.pools.append(DeviceArena.create_on(self._memory, needed))
             except OSError as error:
-                raise InfrastructureError(f"no shared memory of {needed:,} bytes can be had: {error}") from error
+                raise InfrastructureError(f"cannot allocate {needed:,} bytes of shared memory: {error}") from error
             session.map(session.pools[-1], "pool")
         return session.pools[-1]
 
 
 def until(true: Any) -> float:
-    """Wait awake: a sleep of the shortest takes longer than a call. When it was last known not to be `true`."""
+    """Poll until `true()` holds: the shortest sleep takes longer than a call. Returns the last time at which it did not
+    hold."""
     last = _clock()
     while not true():
         last = _clock()
@@ -229,7 +239,8 @@ def pause(seconds: float) -> None:
 
 
 def _answer(session: Session) -> tuple[CallReply | None, Fault | None]:
-    """What the worker has said of its armed call. One that fails without inputs may be right with them."""
+    """Return the worker's reply to its armed call, or its failure. A call that fails without inputs may be right with
+    them."""
     try:
         return session.reply(), None
     except Fault as fault:
@@ -239,7 +250,7 @@ def _answer(session: Session) -> tuple[CallReply | None, Fault | None]:
 
 
 def _stop(session: Session) -> bool:
-    """Stop the worker; whether it was seen stopped in time."""
+    """Stop the worker. Returns whether it stopped in time."""
     try:
         session.leash.stop()
     except (Ended, TimeoutError):
@@ -248,9 +259,9 @@ def _stop(session: Session) -> bool:
 
 
 def _await_word(session: Session, turn: int) -> bool:
-    """Wait until the worker's stream has written this turn's number behind the call; whether it did while the worker
-    stood still. If it has not for long, the worker goes on: the stream may wait for one of its threads. Raises Fault
-    if it never does."""
+    """Wait until the worker's stream has written this turn's number after the call. Returns whether that happened while
+    the worker stood still. After STILL_S the worker is continued: the stream may wait for one of its threads. Raises
+    Fault if the number never comes."""
     assert session.flag is not None
     word = ctypes.c_uint32.from_address(session.flag.address + DONE)
     limit_s = session.limits.call_s
@@ -273,7 +284,7 @@ def _open_gate(session: Session, turn: int) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python's collector would run in the midst of it."""
+    """Keep Python's garbage collector from running during a timed call."""
     gc.disable()
     try:
         yield

@@ -1,10 +1,10 @@
-"""What a run draws in secret, from its master seed: the same again for whoever has that.
+"""The secret choices of a run, derived from its master seed, so that they can be repeated with it.
 
     drawn     cases that are checked
-    probe     a call among the timed ones, with other inputs of their shape
+    probe     a call among the timed ones, of another case with the same shapes
 
-Each number is a keyed hash of where it is used. So none tells anything of another, and a change of one family's ranges
-leaves what is drawn of the others as it was.
+Each number is a keyed hash of its use. So none reveals another, and a change to one family's ranges does not change the
+numbers of the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from harness.model import Case, Cases, Run
 
 
 def drawn(cases: Cases, master_seed: str) -> tuple[Case, ...]:
-    """What a run with `master_seed` draws of `cases.secret`; fewer than `cases.secret_count` where two are the same."""
+    """The cases that a run with `master_seed` draws from `cases.secret`. Fewer than `cases.secret_count` if two are
+    equal."""
     found: dict[str, Case] = {}
     for index, family in enumerate(cases.secret):
         for number in range(family.count):
@@ -30,12 +31,13 @@ def drawn(cases: Cases, master_seed: str) -> tuple[Case, ...]:
 
 
 def untried(cases: Cases, run: Run) -> int:
-    """How many cases `run` had drawn of `cases.secret` and did not come to."""
+    """How many cases `run` had drawn from `cases.secret` but did not judge."""
     judged = {case.key for case in cases.test} | {check.case.key for check in run.checks}
     return sum(case.key not in judged for case in drawn(cases, run.master_seed))
 
 
 def probe(cases: Cases, case: Case, seeds: Seeds, count: int) -> tuple[int, Case | None]:
-    """Before which of `count` samples of `case` a probe is put, and which; None if there is none to put."""
+    """The number of the sample of `case` before which a probe is put, below `count`, and the probe; None if there is
+    none."""
     probes = cases.probes(case)
     return seeds.of_probe("place") % count, probes[seeds.of_probe("case") % len(probes)] if probes else None

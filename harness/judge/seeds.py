@@ -1,6 +1,6 @@
-"""Secret seeds: for the inputs of each call, and others, which tell nothing of them, for the rows that are checked.
+"""Secret seeds for the inputs of each call, and independent ones for the rows that are checked.
 
-A phase is any text; each user of seeds has its own: "test" and "pilot" (entrant), "process N" (trial), "pair N" (duel),
+A phase is any text. Each user of seeds has its own: "test" and "pilot" (entrant), "process N" (trial), "pair N" (duel),
 "null" (calibration), "profile" (profiled), "precompilation" (precompilation).
 """
 
@@ -13,7 +13,7 @@ from harness.model import Case
 
 
 class Seeds:
-    """The seeds of one case's calls in one phase of a run: for inputs and, apart from those, for the rows checked."""
+    """The seeds of one case's calls in one phase of a run: for inputs, and independent ones for the rows checked."""
 
     def __init__(self, master_seed: str, phase: str, case: Case) -> None:
         self._master_seed, self._label = master_seed, f"{phase}/{case.key}"
@@ -29,7 +29,7 @@ class Seeds:
 
 
 class OneSeed(Seeds):
-    """The inputs of one seed again, for looking at a mismatch. Which rows are checked is drawn anew."""
+    """The inputs of one given seed, to look at a mismatch again. The rows to check depend on the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -47,6 +47,6 @@ def new_master_seed() -> str:
 
 
 def derive_seed(master_seed: str, label: str) -> int:
-    """A seed for torch.Generator, in [0, 2^63): a keyed hash, so that no seed tells anything of another."""
+    """A seed for torch.Generator, in [0, 2^63). It is a keyed hash, so no seed reveals another."""
     digest = hashlib.blake2b(label.encode(), key=bytes.fromhex(master_seed), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -1,4 +1,4 @@
-"""Which rows of a long output are looked at."""
+"""The choice of rows of a long output that are checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True)
 class Selection:
-    """The secret rows of an output that are checked: row numbers along `axis`, which is `length` long."""
+    """The secret rows of an output that are checked: their numbers along `axis`, which has `length` rows."""
 
     axis: int
     rows: torch.Tensor

@@ -1,15 +1,15 @@
-"""One worker process, from its birth to the death of all its group.
+"""One worker process, from its start to the death of its whole process group.
 
     session = Session(...)
     session.load(path)
-    session.begin(request)                           the worker is ready for a call
-    session.leash                                    stops it and lets it go on: the clocks hold it
-    session.reply() ─► CallReply                     raises Fault with the verdict that the failure earns
-    session.finish()                                 in good order
-    session.kill()                                   always: here all that the worker ever started is dead
+    session.begin(request)                           returns when the worker is ready for the call
+    session.leash                                    stops and continues the worker; the clocks use it
+    session.reply() ─► CallReply                     raises Fault with the verdict for a failure
+    session.finish()                                 orderly end
+    session.kill()                                   always: afterwards everything that the worker started is dead
 
-The worker's word is untrusted: replies are validated to the last field, each must echo the nonce of its request,
-nothing may arrive unasked, and the process must end with status 0 when told to.
+The worker's messages are untrusted. Every field of a reply is validated. Each reply must echo the nonce of its request.
+Nothing may arrive unasked. The process must end with status 0 when told to.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from harness.wire.protocol import (
 )
 
 MAX_REPLY_BYTES = 16 << 10
-"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
+"""Limit on the reply to a call, which is parsed while the clock runs. A reply with 16 outputs has 4 KiB."""
 
 EXIT_GRACE_S, START_S = 10.0, 120.0
 STOPPED_ITSELF = "the submission stopped its own process"
 
 
 class Session:
-    """A worker process for one submission on one device, confined by `isolation` (default: as well as can be here).
+    """A worker process for one submission on one device, confined by `isolation` (default: the strongest one).
 
-    `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches. What it is asked counts
-    against `deadline`. A `fresh` one has an interpreter of its own; on a CPU any other is forked from one that has
-    imported torch.
+    `scratch`: a directory made by `sandbox.scratch`; it holds the submission and its caches. Requests count against
+    `deadline`. With `fresh` the worker is a new interpreter. Otherwise, on a CPU, it may be forked from a process that
+    has imported torch.
     """
 
     def __init__(
@@ -104,21 +104,21 @@ class Session:
 
     @property
     def printed(self) -> str:
-        """What the worker has printed so far, the middle left out where it is long."""
+        """The worker's output so far. The middle is left out if it is long."""
         return self._printed.text()
 
     @property
     def processor_s(self) -> float:
-        """Processor time of the worker and all that it started, so far, in seconds."""
+        """Processor seconds of the worker and everything that it started, so far."""
         return self._enclosure.processor_s()
 
     def alive_at_rest(self) -> bool:
-        """Whether the worker, which was asked for nothing yet, has neither ended nor said a word."""
+        """Whether a worker without a request so far still runs and has sent nothing."""
         return self._enclosure.lives() and self._channel.is_quiet()
 
     def load(self, path: Path | None, alone: bool = True) -> None:
-        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. `alone`: no
-        other process of it lives. Raises Fault, InfrastructureError if it does not come so far as to see it."""
+        """Have the worker import the submission at `path` (None: null calls only). `alone`: no other process of it
+        runs. Raises Fault, or InfrastructureError if the worker did not get as far as the submission."""
         self._path = path or Path()
         try:
             self.leash.attach(START_S)
@@ -134,21 +134,21 @@ class Session:
             self._ask(request, self.limits.load_s, "loading", fds)
 
     def map(self, arena: Arena, region: str = "arena") -> None:
-        """Have the worker map `arena`, once, as its `region`: arena holds inputs, pool what it allocates in a call."""
+        """Have the worker map `arena` once as `region`: "arena" for inputs, "pool" for allocations in a call."""
         if self._arenas.get(region) is not arena:
             mapping = {"op": "map", "region": region, "size": arena.size, "on_device": arena.on_device}
             self._ask(mapping, self.limits.call_s, "mapping memory", (arena.fd,))
             self._arenas[region] = arena
 
     def set_up(self, arena: Arena, request: Message, key: str) -> None:
-        """Have the worker make what its calls need of `request`, whose tensors lie in `arena`."""
+        """Have the worker build the data that its calls need from `request`, whose tensors lie in `arena`."""
         self.map(arena)
         with self.allowance.spent():
             self._ask({"op": "set up", **request}, self.limits.load_s, "setting up")
         self.set_up_for = key
 
     def begin(self, request: Message, case_label: str) -> int:
-        """Ask for a call and wait until the worker is ready for it; the call's turn, a number that grows."""
+        """Ask for a call and wait until the worker is ready for it. Returns the call's turn, an increasing number."""
         self._turn += 1
         self.allowance.begin()
         self._doing = f"a call with {case_label}"
@@ -158,16 +158,16 @@ class Session:
         return self._turn
 
     def go(self) -> None:
-        """Have the worker do what it is ready for."""
+        """Tell the worker to make the call that it is ready for."""
         with self._faults(self.limits.call_s):
             self._channel.send({"nonce": self._nonce, "op": "go"}, (), self.limits.call_s)
 
     def has_answered(self) -> bool:
-        """Whether anything has arrived from the worker that was not read yet."""
+        """Whether a message from the worker waits to be read."""
         return self._channel.awaits(0.0)
 
     def await_stop(self) -> int:
-        """Wait until the worker has stopped itself; when that was, on time.monotonic_ns."""
+        """Wait until the worker has stopped itself. Returns the time of the stop, on time.monotonic_ns."""
         limit_s = self._limit_s(self.limits.call_s)
         with self.alive():
             try:
@@ -177,42 +177,42 @@ class Session:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """While the worker is held on its leash: its end is a Fault with the verdict that it earns."""
+        """While this is entered, the worker's death raises a Fault with the verdict for it."""
         try:
             yield
         except Ended:
             raise self._death() from None
 
     def stop(self) -> bool:
-        """Stop the worker, however long it takes, and all that it has started: False if one of those is not in time."""
+        """Stop the worker, however long it takes, and its descendants. False if one of these does not stop in time."""
         with self._faults(self.limits.call_s):
             self.leash.stop(self._limit_s(self.limits.call_s))
         return self.leash.await_others() is not None
 
     def reply(self) -> CallReply:
-        """The worker's answer to the call. A worker that has stopped must have given it before."""
+        """Return the worker's answer to the call. A worker that has stopped must have sent it before."""
         if self.leash.stopped and not self.has_answered():
             raise Fault(Verdict.RUNTIME_ERROR, f"{STOPPED_ITSELF} during {self._doing}")
         answer = self._receive_within(self._nonce, "reply", self.limits.call_s)
         if self._channel.received_bytes > MAX_REPLY_BYTES:
-            raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
+            raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes, over {MAX_REPLY_BYTES:,}")
         self.allowance.end()
         with well_formed("reply"):
             return CallReply.model_validate(answer)
 
     def profile(self, request: Message, case_label: str) -> ProfileReply:
-        """Have a call made that the worker's profiler looks at, on inputs that are in the arena."""
+        """Have the worker make a call under its profiler, on inputs that are in the arena."""
         with self.allowance.spent(), well_formed("profile"):
             doing = f"a profiled call with {case_label}"
             return ProfileReply.model_validate(self._ask({"op": "profile", **request}, self.limits.call_s, doing))
 
     def aftermath(self) -> Aftermath:
-        """Let the worker wait for the device: what it finds when all of its call is done."""
+        """Have the worker wait until the device has finished its call. Returns the worker's report."""
         with well_formed("aftermath"):
             return Aftermath.model_validate(self._ask({"op": "collect"}, self.limits.call_s, self._doing))
 
     def rest(self) -> None:
-        """Have the worker stand still until it is asked for something. Raises Fault if it has ended."""
+        """Have the worker stand still until the next request. Raises Fault if it has ended."""
         if not self.leash.told:
             with self.alive(), contextlib.suppress(TimeoutError):
                 self.leash.stop()
@@ -232,11 +232,11 @@ class Session:
             raise violation("the worker sent a message that nobody had asked for")
 
     def end(self) -> None:
-        """Kill the worker: who waits for it in another thread learns of its end. `kill` is due as well."""
+        """Kill the worker. A thread that waits for it notices. `kill` must still be called."""
         self._enclosure.kill()
 
     def kill(self) -> None:
-        """Kill whatever is left of the worker and of all that it started. Raises InfrastructureError if it cannot."""
+        """Kill the rest of the worker and its descendants. Raises InfrastructureError if that fails."""
         if self._killed:
             return
         self._killed = True
@@ -257,18 +257,18 @@ class Session:
         return self._receive_within(self._send(request, timeout_s, fds), "reply", timeout_s)
 
     def _send(self, request: Message, timeout_s: float, fds: tuple[int, ...] = ()) -> str:
-        """The request's nonce."""
+        """Send a request and return its nonce."""
         nonce = os.urandom(8).hex()
         with self._faults(timeout_s):
             if self.leash.told:
-                self.leash.await_stop(timeout_s)  # where it is late, or it would be taken for one of the worker's own
+                self.leash.await_stop(timeout_s)  # a late stop would look like a stop of the worker's own
             if self.leash.stopped:
                 self.leash.resume()
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
         return nonce
 
     def _receive_within(self, nonce: str, kind: str, limit_s: float) -> Any:
-        """What the worker's next message holds under `kind`."""
+        """Return the entry `kind` of the worker's next message."""
         with self._faults(limit_s):
             answer = self._channel.receive(self._limit_s(limit_s), watch=self.leash)
         if answer.get("nonce") != nonce or len(answer) != 2:
@@ -287,7 +287,7 @@ class Session:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"
         if self.allowance.left_s() == 0.0:
             whole_s = self.allowance.limit_s
-            message = f"{self._doing}: with it the process took longer than the limit of {whole_s:g} s on all its calls"
+            message = f"in {self._doing} the process took longer than the limit of {whole_s:g} s on all its calls"
         own = self._own_frames()
         try:
             if self.deadline is not None:
@@ -300,7 +300,7 @@ class Session:
         return Fault(Verdict.TIMEOUT, f"{message}; {where}", traceback_of(own, self._path))
 
     def _own_frames(self) -> list[tuple[int, str]]:
-        """Where the submission is, if it is at work."""
+        """The submission's frames on the worker's stack, if the worker is running."""
         if self.leash.stopped or self.leash.told or not self.leash.pid:
             return []
         return self._whereabouts.ask(self.leash.pid, self._path)

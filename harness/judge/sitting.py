@@ -1,4 +1,4 @@
-"""What came of one case in one process: counted calls, void ones, and the labels that the sitting earns."""
+"""A sitting: one case timed in one process. It has counted calls, void calls and labels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from harness.model import Manner, eligibility
 from harness.ranking import stats
 
 LEAST_LATENCY_NS = 1.0
-"""What remains of a call that took no longer than one that computes nothing."""
+"""The latency of a call that took no longer than a null call."""
 
 
 @dataclass
 class Sitting:
-    """The calls of one case in one process, in the `manner` that the pilot found. `elapsed_ns` lies between the judge's
-    stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`). Calls timed as
-    long ones that are none have `least_ns` subtracted, the least constant that there is: to be slow in the pilot must
-    not pay. None counts with less than `shortest_ns`, below which nothing can be told. `tally`: what the outputs of all
-    its calls come to."""
+    """The calls of one case in one process, in the `manner` that the pilot found.
+
+    `elapsed_ns`: times between the judge's stamps. `constant_ns`: the time to subtract; on a CPU it comes from the null
+    calls made among the calls (`null_ns`), at most `most_null_ns`. `least_ns`: the smallest constant, subtracted from
+    calls that are timed as long but are not: a submission must gain nothing by being slow in the pilot. `shortest_ns`:
+    the least latency of a call; shorter ones cannot be told apart. `tally`: the combined outputs of all calls.
+    """
 
     manner: Manner
     constant_ns: float = 0.0
@@ -39,7 +41,7 @@ class Sitting:
 
     @property
     def subtracted_ns(self) -> float:
-        """Of each call, unless it was timed as a long one and is none."""
+        """The time subtracted from each call, unless the call was timed as long and is not."""
         if self.null_ns:
             return min(stats.interquartile_mean(self.null_ns), self.most_null_ns)
         return self.constant_ns
@@ -54,25 +56,25 @@ class Sitting:
 
     @property
     def crowded(self) -> bool:
-        """Whether it may have waited for other processes."""
+        """Whether the calls may have waited for other processes."""
         return self.crowding is not None and self.crowding.disturbs
 
 
 def others_share(sittings: Iterable[Sitting]) -> float | None:
-    """The most that others took of the processors while one of `sittings` was timed."""
+    """The largest share of the processors that other programs took during one of `sittings`."""
     return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
 
 
 def too_many_void(cases: Iterable[Sequence[Sitting]]) -> bool:
-    """Whether so many calls were void, of all or of those of one case, that the run is not ranked."""
+    """Whether so many calls are void, of all cases or of one, that the run is not ranked."""
     return eligibility.is_void([_calls(sittings) for sittings in cases])
 
 
 def void_share(sittings: Iterable[Sitting]) -> float:
-    """Of all calls, how many were void."""
+    """The share of void calls."""
     return eligibility.void_share(*_calls(list(sittings)))
 
 
 def _calls(sittings: Sequence[Sitting]) -> tuple[int, int]:
-    """How many were void, and how many counted."""
+    """The numbers of void and of counted calls."""
     return sum(sum(each.voids.values()) for each in sittings), sum(len(each.elapsed_ns) for each in sittings)

@@ -1,10 +1,11 @@
-"""A worker that was started before there is anything to judge: most of what a verdict takes on a CPU is its start.
+"""Workers that are started before there is anything to judge. On a CPU the start of a worker is most of an evaluation.
 
-    Plan      what a worker is started for
-    Started   one, in a scratch directory whose submission is still empty
-    Spare     those that are kept for the next evaluations, if they are of the same plan
+    Plan      the settings that a worker is started with
+    Started   a worker in a scratch directory whose submission is still empty
+    Spare     the workers kept for the next evaluations with the same plan
 
-It is confined as any other before it imports anything, and knows no seed and no source until it is used, once.
+Such a worker is confined like any other before it imports anything. It knows no seed and no source until it is used. It
+is used once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from harness.sandbox.scratch import give, scratch
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker is started for; `threads` is how many it computes in. It is confined by `isolation`."""
+    """The settings that a worker is started with. It computes in `threads` threads and is confined by `isolation`."""
 
     problem: Problem
     device: Device
@@ -51,7 +52,7 @@ class Started:
             self._stack = stack.pop_all()
 
     def give(self, source: bytes, deadline: Deadline) -> Path:
-        """Have it judge `source` within `deadline`; its scratch directory."""
+        """Hand it `source` to judge within `deadline`. Returns its scratch directory."""
         give(self._folder, source)
         self.session.deadline = deadline
         return self._folder
@@ -62,9 +63,10 @@ class Started:
 
 
 class Spare:
-    """Workers that wait for the next evaluations. One that has ended meanwhile is found out by whoever takes it.
+    """Workers that wait for the next evaluations. `take` drops those that have ended meanwhile.
 
-    `ahead`: so many are started as soon as an evaluation has its own, where many follow that are short beside a start.
+    `ahead`: how many to start as soon as an evaluation has its own worker. For many evaluations that are short beside a
+    start.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class Spare:
         self.ahead = 0
 
     def take(self, plan: Plan) -> Started | None:
-        """The first that waits, if it is of this plan. It is remembered what was asked for (`renew`)."""
+        """Return the first waiting worker of this plan, or None. The plan is remembered for `renew`."""
         self._plan = plan
         while self._waiting:
             first = self._waiting.pop(0)
@@ -83,15 +85,15 @@ class Spare:
         return None
 
     def renew(self, count: int = 1) -> None:
-        """Have `count` wait, of the plan that was asked for last, where a start is long: on a CPU in namespaces."""
+        """Start workers of the last plan until `count` wait. Done only if a start is slow: on a CPU in namespaces."""
         plan = self._plan
         if plan is None or plan.device.kind != "cpu" or not plan.isolation.bubblewrap:
-            return  # without namespaces workers are forked, in milliseconds
-        with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation says why none can be started
+            return  # without namespaces a worker is forked within milliseconds
+        with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation reports the reason
             while len(self._waiting) < count:
                 self._waiting.append(Started(plan))
 
     def close(self) -> None:
-        """End those that wait."""
+        """End the waiting workers."""
         while self._waiting:
             self._waiting.pop().close()

@@ -1,13 +1,13 @@
-"""Where a call takes place: memory that judge and worker both map, set by the judge before the call and read after it.
+"""The stage: memory that judge and worker both map. The judge sets it before a call and reads it afterwards.
 
-set_up     guards beside the inputs; in place of inputs that are not there yet something harmless to read
-pour       the inputs
-flush      the caches
-snapshot   the outputs, and the inputs that a submission may have changed; freeze: the same in host memory
-look       whether the other inputs are as they were poured, and guards as they were set
-changed    which of the inputs that were looked at are not
-misplaced  whether outputs are said to lie where the worker puts none
-overrun    the inputs right beside which something was written, when they were looked at
+set_up     write guards beside the inputs; put zeros in place of integer inputs until the pour
+pour       copy the inputs to their places
+flush      empty the caches
+snapshot   copy the outputs, and the inputs that a submission may change; freeze: the same in host memory
+look       compare the other inputs with the poured ones, and check the guards
+changed    the compared inputs that differ
+misplaced  whether the worker names a place for an output where it cannot lie
+overrun    the inputs beside which something was written
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, is_apart, 
 from harness.wire.flusher import Flusher
 
 GUARD_BYTES = 256
-"""Looked at on either side of each input."""
+"""Bytes checked on either side of each input."""
 
 LOOKED_AT = 1 << 26
-"""Integers of an input that are compared at a time on a GPU, with a byte of the judge's memory for each."""
+"""Integers of an input that are compared at once on a GPU. Each needs a byte of the judge's memory."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A tensor's place: in which of the arenas, and where there."""
+    """The place of a tensor: the name of the arena, and the layout within it."""
 
     region: str
     spec: TensorSpec
@@ -47,21 +47,23 @@ class Snapshot:
         self._regions, self._copies = regions, copies
 
     def view(self, span: Span) -> torch.Tensor:
-        """The tensor at `span`. Raises ValueError if it does not lie inside, LookupError if it was not taken."""
+        """Return the tensor at `span`. Raises ValueError if it does not lie inside the arena, LookupError if it was not
+        taken."""
         if self._copies is None:
             return self._regions[span.region].view(span.spec)
         return self._copies[span]
 
 
 class Frozen(Snapshot):
-    """Parts of an arena in host memory as they were at one moment: a tensor anywhere within one of them can be had."""
+    """Parts of an arena in host memory as they were at one moment. `view` returns any tensor that lies within one
+    part."""
 
     def __init__(self, arena: Arena, parts: Sequence[tuple[int, int]]) -> None:
         super().__init__({"arena": arena}, {})
         self._parts = [(start, arena.bytes[start:end].clone()) for start, end in parts]
 
     def view(self, span: Span) -> torch.Tensor:
-        self._regions[span.region].view(span.spec)  # whether it is possible at all
+        self._regions[span.region].view(span.spec)  # raises ValueError for an impossible place
         for start, part in self._parts:
             first = span.spec.offset - start
             if first >= 0 and first + span.spec.nbytes <= part.numel():
@@ -73,8 +75,8 @@ _NONE = torch.empty(0, dtype=torch.bool)
 
 
 class Stage:
-    """The stage of one case's calls. `arena` holds the inputs and what must be copied of outputs; it may become another
-    one from call to call, as larger ones come."""
+    """The stage of one case's calls. `arena` holds the inputs and the outputs that must be copied. A later call with
+    larger inputs may replace it."""
 
     def __init__(self, device: Device, flusher: Flusher) -> None:
         self._on_device = device.kind == "cuda"
@@ -87,7 +89,7 @@ class Stage:
         self.arena: Arena | None = None
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
-        """For the next call: `places` has each input and where it belongs."""
+        """Prepare the next call. `places` has each input and its place."""
         self.arena = arena
         self._poured = [(arena.view(spec), tensor) for tensor, spec in places]
         self._looked, self._beside = ((), _NONE), None
@@ -103,7 +105,7 @@ class Stage:
             torch.cuda.synchronize()
 
     def pour(self) -> None:
-        """Copy the inputs to their places; on a GPU this is only enqueued."""
+        """Copy the inputs to their places. On a GPU this is only enqueued."""
         for place, tensor in self._poured:
             place.copy_(tensor)
 
@@ -111,14 +113,13 @@ class Stage:
         self._flusher.flush()
 
     def freeze(self, call: Call) -> Snapshot:
-        """What a call may have put anywhere in host memory: the arena's tail, and state."""
+        """Copy the parts of host memory that a call may write: the arena's tail, state, and writable inputs."""
         tail = int(call.request["tail"])
         parts = [(spec.offset, spec.offset + spec.nbytes) for spec in (*call.state_specs.values(), *call.writable)]
         return Frozen(call.arena, [*parts, (tail, min(tail + room(call.fresh_bytes), call.arena.size))])
 
     def snapshot(self, regions: dict[str, Arena], spans: Sequence[Span]) -> Snapshot:
-        """Of `spans` on a GPU, as they are now in the order of the stream. Raises ValueError for a span that does not
-        lie inside its arena."""
+        """Copy `spans` on a GPU, in stream order. Raises ValueError for a span that does not lie inside its arena."""
         views = {span: regions[span.region].view(span.spec) for span in dict.fromkeys(spans)}
         total = sum(-(-span.spec.nbytes // 256) * 256 for span in views)
         if self._kept.numel() < total:
@@ -133,20 +134,20 @@ class Stage:
         return Snapshot(regions, copies)
 
     def look(self, read_only: Sequence[int]) -> None:
-        """Compare the inputs of these numbers with what was poured, bit for bit, and the guards of all with what they
-        were: who has overrun an input can put them right when its call is over. On a GPU this is only enqueued: what
-        comes of it is in host memory when the stream has come so far."""
+        """Compare these inputs with the poured ones, bit for bit, and check the guards of all inputs. This is done now
+        because a submission could restore overwritten guards after its call. On a GPU it is only enqueued: the result
+        is in host memory when the stream has reached it."""
         found = [self._differs(*self._poured[number]) for number in read_only]
         self._looked = (read_only, torch.stack(found).to("cpu", non_blocking=True) if found else _NONE)
         self._beside = self._written_beside().to("cpu", non_blocking=True)
 
     def changed(self) -> list[int]:
-        """Which of the inputs that were looked at, by number, were not as they were poured."""
+        """The numbers of the compared inputs that differ from the poured ones."""
         numbers, differ = self._looked
         return [number for number, differs in zip(numbers, differ.tolist(), strict=True) if differs]
 
     def _differs(self, place: torch.Tensor, poured: torch.Tensor) -> torch.Tensor:
-        """A truth value, on a GPU on the device."""
+        """Return a boolean tensor; on a GPU it is on the device."""
         here, there = _integers(place, poured)
         if not self._on_device:
             return torch.tensor(not torch.equal(here, there))
@@ -156,18 +157,18 @@ class Stage:
         return found
 
     def overrun(self) -> list[int]:
-        """Which of the inputs, by number, had bytes beside them written since `set_up` when they were looked at, or
-        have until now if they were not."""
+        """The numbers of the inputs beside which bytes had been written at the last `look`, or until now without
+        one."""
         beside = self._beside if self._beside is not None else self._written_beside()
         return [number for number, written in enumerate(beside.tolist()) if written]
 
     def _written_beside(self) -> torch.Tensor:
-        """Of each input whether there was, on a GPU on the device."""
+        """For each input whether bytes beside it were written; on a GPU the result is on the device."""
         assert self.arena is not None
         return (self.arena.bytes[self._guards] != GUARD_BYTE).view(-1, 2 * GUARD_BYTES).any(1)
 
     def clear(self) -> None:
-        """Let go of the inputs of the last call."""
+        """Free the inputs of the last call."""
         self._poured, self._looked = [], ((), _NONE)
 
     def close(self) -> None:
@@ -175,8 +176,8 @@ class Stage:
 
 
 def _integers(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The memory of two contiguous tensors of one shape and dtype, as integers as wide as it can be: torch compares as
-    many of them a second, whatever their width."""
+    """View two contiguous tensors of one shape and dtype as integers, as wide as possible. torch compares the same
+    number of integers a second at any width."""
     if one.nbytes % 8 or other.data_ptr() % 8:
         return bits(one).view(-1), bits(other).view(-1)
     return one.view(-1).view(torch.int64), other.view(-1).view(torch.int64)
@@ -185,9 +186,12 @@ def _integers(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, tor
 def spans_of(
     outputs: Sequence[Any], state: Sequence[TensorSpec], due: Sequence[tuple[str, tuple[int, ...]]] | int
 ) -> list[Span]:
-    """Where state lies, and where the worker says that its outputs lie (OutputDescription). Those that are not of the
-    dtypes and shapes that are `due`, or lie nowhere, are left out: they are wrong whatever they hold, and what a worker
-    claims must not decide how much the judge copies. Where dtypes and shapes are free, `due` is how many bytes may."""
+    """Return the places of state, and of the outputs by the worker's word (OutputDescription).
+
+    Outputs with another dtype or shape than `due`, or without a place, are left out: they are wrong anyway, and a
+    worker's claim must not decide how much the judge copies. If dtypes and shapes are free, `due` is the most bytes to
+    copy.
+    """
     found = [Span("arena", spec) for spec in state]
     if isinstance(due, int):
         for output in outputs:
@@ -202,9 +206,12 @@ def spans_of(
 
 
 def misplaced(outputs: Sequence[Any], call: Call) -> bool:
-    """Whether one of `outputs` (OutputDescription) is said to lie where the worker puts none on a CPU: at the beginning
-    of an input, or in the tail behind what was copied there before it. The worker says so when its time is over: who
-    could name any other place would have several answers lie there, and choose among them untimed."""
+    """Whether the worker names a place for one of `outputs` (OutputDescription) where it puts none on a CPU. Right
+    places are the start of an input, and in the tail the end of the outputs copied before.
+
+    The worker names places after its time is over. If any place were allowed, it could store several answers and choose
+    one of them untimed.
+    """
     inputs = call.request["inputs"]
     known, end = {inputs[index]["offset"] for index in call.request["state"]}, int(call.request["tail"])
     for output in outputs:
@@ -219,12 +226,12 @@ def misplaced(outputs: Sequence[Any], call: Call) -> bool:
 
 
 LARGEST, MOST_AXES = 1 << 40, 16
-"""Elements along an axis, and axes, of what a worker may claim to have returned."""
+"""Limits on a claimed output: elements along an axis, and number of axes."""
 
 
 def claimed(output: Any) -> Span | None:
-    """Where an output (OutputDescription) of any dtype, shape and strides lies, by the worker's word; None if that is
-    no place for a tensor whose elements lie apart from each other."""
+    """Return the place of an output (OutputDescription) of any dtype, shape and strides, by the worker's word. None if
+    no tensor can lie there, or if its elements would overlap."""
     shape, stride = tuple(output.shape or ()), tuple(output.stride or ())
     sizes = (*shape, *stride)
     if output.offset is None or output.dtype not in DTYPES or len(shape) != len(stride) or len(shape) > MOST_AXES:

@@ -1,4 +1,4 @@
-"""What is wrong with what a call returned before its numbers are looked at: count, type, shape, dtype, place."""
+"""Errors in the structure of a call's outputs, found before their values are read: count, type, shape, dtype, place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.wire.arena import dtype_name
 
 MOST_OF_A_SHAPE = 120  # characters
 
-FRESH = "it is a fresh tensor; the one that was supplied is to be written to and returned"
+FRESH = "it is a fresh tensor; write to the tensor that was supplied and return that"
 
 
 def wrong_count(names: list[str], reply: CallReply) -> str:
@@ -23,7 +23,7 @@ def wrong_count(names: list[str], reply: CallReply) -> str:
 
 
 def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: OutputDescription) -> str | None:
-    """What is wrong with a returned value before its numbers are looked at, in words, or None."""
+    """Say in words what is wrong with the structure of a returned value. None if nothing is."""
     if got.type != "Tensor":
         return f"custom_kernel returned {_named(got.type)} where a plain torch.Tensor is due"
     dtype = dtype_name(expected.dtype)
@@ -41,14 +41,14 @@ def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: Output
 
 
 def _named(kind: str) -> str:
-    """`a Tensor`, `an int`, of the name of a class."""
+    """Put the article before the name of a class: `a Tensor`, `an int`."""
     if kind == "NoneType":
         return "nothing (None)"
     return f"{'an' if kind[:1].upper() in 'AEIOU' else 'a'} {kind}"
 
 
 def _axes(sizes: Sequence[int] | None) -> str:
-    """`(4, 6)`; of as many or as large numbers as nobody wants to read the beginning. They are the worker's word."""
+    """Format sizes, such as `(4, 6)`. A long list is cut off: the sizes are the worker's word and may be any."""
     text = str(tuple(sizes or ()))
     return text if len(text) <= MOST_OF_A_SHAPE else f"{text[:MOST_OF_A_SHAPE]}... ({len(sizes or ())} axes)"
 

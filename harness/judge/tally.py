@@ -1,14 +1,14 @@
-"""What many outputs come to together. A figure over all calls has far less noise than that of one call, so that it
-tells a systematic error from rounding: a wrong scale, a dim that is never written, keys that are left out.
+"""Figures over many outputs together. They have far less noise than those of one call. So they tell a systematic error
+from rounding: a wrong scale, a dim that is never written, keys that are left out.
 
-    Tally.add(want, got, ...)  rows of an output, as float64, of its parts, and each row's head
-    a + b                      two calls'
-    figures(tolerance)         each limited figure with what is allowed
-    excess(tolerance)          the worst of them over its bound
-    total(what, tally, ...)    the same against every tolerance, for the record
+    Tally.add(want, got, ...)  add rows of an output, as float64, of its parts, and each row's head
+    a + b                      the tally of two calls
+    figures(tolerance)         each limited figure with its allowed range
+    excess(tolerance)          the worst figure over its bound
+    total(what, tally, ...)    the same for every tolerance, for the record
 
-Errors of opposite signs cancel in a mean, and noise widens what a mean may be. So the scatter of rows about it is
-limited as well, and the mean of each head and of each dim.
+Errors of opposite signs cancel in a mean, and noise widens its allowed range. So the scatter of rows about the mean is
+limited too, and the mean of each head and of each dim.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from harness.judge.ratios import Ratios
 from harness.model import Excess, Tolerance, Total
 
 STANDARD_ERRORS = 3
-"""By so many of the figure's own a band is wider: few rows must not refuse honest work."""
+"""A band is widened by this many standard errors of the figure: an honest submission must not fail because rows are
+few."""
 
 Sides = tuple[str, str]
-"""What moves a figure below 1, and what moves it above."""
+"""The cause that moves a figure below 1, and the cause that moves it above."""
 
 OUTPUTS: Sides = (
-    "outputs are too small: a scale is, or something is left out",
-    "outputs are too large: a scale is, or something is counted twice",
+    "outputs are too small: a scale is too small, or something is left out",
+    "outputs are too large: a scale is too large, or something is counted twice",
 )
 SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain"), OUTPUTS)
 OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
 
 ERRORS_OF_THE_FURTHEST = 5
-"""So many of its own errors off is the furthest of many figures of one name before a mistake is seen in it."""
+"""The furthest of several figures of one name shows a mistake only if it is this many of its own standard errors
+off."""
 
 SPREAD = "_spread"
-"""Behind the name of a figure: that of the scatter of rows about it."""
+"""Suffix of a figure's name: the scatter of rows about that figure."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Which of `count` heads each row belongs to: `numbers`, int64 (rows,)."""
+    """The head of each row: `numbers`, int64 (rows,), below `count`."""
 
     numbers: torch.Tensor
     count: int
@@ -56,7 +58,8 @@ class Heads:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, where it must lie, and its distance from there over the half width of what is allowed: 1 at most."""
+    """A figure, its allowed range, and its distance from the middle of the range over the half width: at most 1 is
+    allowed."""
 
     limit: str
     value: float
@@ -67,16 +70,16 @@ class Figure:
 
 @dataclass
 class Tally:
-    """Sums over rows (last axis) of outputs. Of rows that should be zero nothing is counted.
+    """Sums over rows (last axis) of outputs. Rows that should be zero do not count.
 
-    gain        <out, ref> / <ref, ref> over everything, so mostly over the rows that are largest
-    row_gain    the mean of the same over rows
-    head_gain   row_gain of each head by itself
-    dim_gain    of each index along the last axis: <out, ref> / <ref, ref>, each row divided by its norm
-    dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None of outputs whose last
-                axes differ in length
+    gain        <out, ref> / <ref, ref> over all rows, so the largest rows dominate
+    row_gain    the mean over rows of the same ratio
+    head_gain   row_gain of each head
+    dim_gain    for each index along the last axis: <out, ref> / <ref, ref>, each row divided by its norm
+    dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None if the last axes of
+                outputs differ in length
     row_rms     the root mean square over rows of ||out - ref|| / ||ref||
-    parts       of each part of the reference's output how much is there: 1 + <out - ref, part> / <part, part>
+    parts       how much of each part of the reference's output is there: 1 + <out - ref, part> / <part, part>
     """
 
     _ratios: dict[str, Ratios] = field(default_factory=dict)
@@ -90,7 +93,7 @@ class Tally:
         parts: Mapping[str, torch.Tensor] | None = None,
         heads: Heads | None = None,
     ) -> None:
-        """float64 matrices of rows, on any device. Elements that are not finite in one of the two are left out."""
+        """Add float64 matrices of rows, on any device. Elements that are not finite in either matrix are left out."""
         parts = parts or {}
         finite = want.isfinite() & got.isfinite()
         want, got = torch.where(finite, want, 0.0), torch.where(finite, got, 0.0)
@@ -99,7 +102,7 @@ class Tally:
         counts = size > 0
         gains = torch.where(counts, products.sum(-1, keepdim=True) / size, 0.0)
         width = want.shape[-1]
-        # Of each figure's ratios the numerators and the denominators, by column.
+        # The numerators and denominators of each figure's ratios, by column.
         found = {
             "gain": (products.sum(-1, keepdim=True), size),
             "row_gain": (gains, counts.double()),
@@ -112,7 +115,7 @@ class Tally:
         for name, part in parts.items():
             whole = torch.linalg.vecdot(part, part)[:, None]
             found[name] = whole + torch.linalg.vecdot(error, part)[:, None], whole
-        # One pass over all columns, and one transfer from the device: a GPU waits for the host in each operation.
+        # One pass over all columns and one transfer from the device: each operation on a GPU waits for the host.
         columns = Ratios.of(*(torch.cat(sides, dim=1) for sides in zip(*found.values(), strict=True)))
         dims = torch.stack([wrong.sum(0), squares.sum(0)])
         flat = torch.cat([columns.sums.flatten(), dims.flatten()]).cpu()
@@ -157,13 +160,13 @@ class Tally:
         if len(self._dims) != 1:
             return None
         ((errors, refs),) = self._dims.values()
-        # An error where nothing should be has no size to be relative to; the other limits see it.
+        # An error at an index that should be zero has no relative size. The other limits see it.
         ratios = torch.where(refs > 0, errors / refs.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
         return float(ratios.max().sqrt())
 
     @property
     def parts(self) -> dict[str, float]:
-        """By name; of a family the one that is furthest from 1."""
+        """How much of each part is there, by name. For a family of parts: the one furthest from 1."""
         found = {}
         for name in dict.fromkeys(part.partition(".")[0] for part in self._ratios if part in self._parts):
             ratios = self.ratios(name)
@@ -173,8 +176,8 @@ class Tally:
         return found
 
     def ratios(self, name: str) -> Ratios | None:
-        """Those called `name`, or the parts of that name's family: of `slice` all of `slice.0`, `slice.1`, ... None
-        if there are none, or of outputs whose heads or last axes differ in number."""
+        """The ratios called `name`, or those of a family of parts: `slice` stands for `slice.0`, `slice.1` and so on.
+        None if there are none, or if outputs differ in their number of heads or in the length of their last axis."""
         fitting = [each for key, each in self._ratios.items() if key == name or key.startswith(f"{name}.")]
         by_count = [each for key, each in self._ratios.items() if key.startswith(f"{name} ")]
         if len(by_count) > 1 or not (fitting or by_count):
@@ -186,14 +189,14 @@ class Tally:
         return value if math.isfinite(value) else None
 
     def figures(self, tolerance: Tolerance) -> Iterator[Figure]:
-        """Where all that was added stands against each limit of `tolerance`: of heads, dims and families of parts the
-        one that is furthest off."""
+        """Compare everything added with each limit of `tolerance`. For heads, dims and families of parts: the one
+        furthest off."""
         for name, (low, high) in tolerance.bands.items():
             ratios = self.ratios(name)
             if ratios is None:
                 continue
             error, most = ratios.error, tolerance.spreads.get(name)
-            if most is not None:  # noise must not buy more room than the noise that is allowed
+            if most is not None:  # more noise than allowed must not widen the band further
                 error = error.minimum(ratios.error_with(most))
             slack = STANDARD_ERRORS * error
             away = ((ratios.value - (low + high) / 2).abs() - slack) / ((high - low) / 2)
@@ -218,12 +221,12 @@ class Tally:
                 yield Figure(name, found, 0.0, bound, found / bound)
 
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
-        """By name each error over all rows, and the bound that a limit of `most` puts to it."""
+        """Each error over all rows by name, and its bound under a limit of `most`."""
         wider = most * (1 + STANDARD_ERRORS / math.sqrt(2 * max(self.rows, 1)))
         return {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most)}
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
-        """The worst of `figures`; None where nothing is limited or nothing was added."""
+        """The worst of `figures`; None if nothing is limited or nothing was added."""
         worst = self.worst(tolerance)
         return None if worst is None else Excess(limit=worst.limit, ratio=worst.ratio)
 
@@ -232,7 +235,7 @@ class Tally:
 
 
 def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total | None:
-    """What `tally`, of all calls that `what` names, comes to; None where no tolerance limits it."""
+    """The total of `tally` over all calls that `what` names; None if no tolerance limits it."""
     found = {name: tally.excess(tolerance) for name, tolerance in tolerances.items()}
     limited = {name: excess for name, excess in found.items() if excess is not None}
     if not limited:
@@ -250,26 +253,26 @@ def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total
 
 
 def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
-    """`row_gain of all test cases together is 1.075, and 0.95 to 1.005 may be`: by which limit of the loosest tolerance
-    it is wrong. The band is as wide as it was for these rows."""
+    """Say which limit of the loosest tolerance is broken, such as `row_gain of all test cases together is 1.075;
+    allowed: 0.95 to 1.005`. The band is as wide as it was for these rows."""
     name = list(tolerances)[-1]
     worst = tally.worst(tolerances[name])
     assert worst is not None
     allowed = f"{worst.low:.3g} to {worst.high:.3g}" if worst.low > 0 else f"at most {worst.high:.3g}"
-    return f"{worst.limit} of {what} together is {worst.value:.4g}, and {allowed} may be; tolerance {name}"
+    return f"{worst.limit} of {what} together is {worst.value:.4g}; allowed: {allowed}; tolerance {name}"
 
 
 def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[str, Sides]) -> str:
-    """What the limit of `words` says, then every figure with what moves it to its side of 1, and where to read on.
-    `sides`: those that the problem knows."""
+    """Explain the limit that `words` names, then list every figure with the cause that moves it to its side of 1, and
+    where to read on. `sides`: the causes that the problem knows."""
     worst = tally.worst(list(tolerances.values())[-1])
     assert worst is not None
     if worst.low > 0:
         much = worst.value > worst.high
         if worst.limit in tally.parts:
-            what = f"how much of a part of the expected outputs is there: too {'much' if much else 'little'}"
+            what = f"the share of a part of the expected outputs that is there: too {'much' if much else 'little'}"
         else:
-            what = f"how large outputs are beside the expected ones: they are too {'large' if much else 'small'}"
+            what = f"the size of the outputs over the expected size: they are too {'large' if much else 'small'}"
         said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"
         said += " or counted twice"
     else:
@@ -280,7 +283,8 @@ def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[st
 
 
 def _moved(tally: Tally, broken: str, sides: Mapping[str, Sides]) -> Iterator[str]:
-    """A line for each figure that is a share of what is due: its value, its noise, and what moves it."""
+    """A line for each figure that is a share of the expected amount: its value, its noise, and the cause that moves
+    it."""
     for name in dict.fromkeys(["gain", "row_gain", broken, *tally.parts]):
         ratios = tally.ratios(name)
         if ratios is None or not bool(ratios.value.isfinite().any()):

@@ -1,4 +1,4 @@
-"""One fresh process of a submission, timed through all of its benchmark cases."""
+"""Time one fresh process of a submission through all of its benchmark cases."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def timed_process(
     another_follows: bool = False,
     waiting: list[Session] | None = None,
 ) -> Generator[tuple[Case, int, Sitting], None, None]:
-    """Yields after each sample its case, how many cases were done before, and the case's sitting, which grows. Cases
-    are taken in random order; how crowded it was all sittings know at the end.
+    """Yield after each sample: its case, the number of cases done before, and the growing sitting of the case.
 
-    phase: what the inputs' seeds come from. waiting: workers of others that are ours as well. Raises what `Entrant.sit`
+    Cases are taken in random order. At the end all sittings get the load of the processors. phase: the phase of the
+    inputs' seeds. waiting: other waiting workers of the judge's, which do not count as load. Raises what `Entrant.sit`
     raises.
     """
     sittings: dict[str, Sitting] = {}

@@ -1,15 +1,15 @@
-"""A submission on trial: the worker processes it gets, the calls it must answer, and what came of them.
+"""The trial of a submission: its worker processes, the calls that it must answer, and the results.
 
     one process          every test case, then each once more     ─► checks
-    one without it       calls that compute nothing               ─► what timing a call takes (constants)
-    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner (on a CPU before
+    one without it       null calls, which compute nothing        ─► the fixed cost of timing a call (constants)
+    a fresh one          a pilot of every benchmark case          ─► number of samples and manner (on a CPU before
                                                                      the constants, in the process of the tests)
-    N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
-    beside each of them  the same of the problem's own baselines  ─► baselines
+    N fresh processes    every benchmark case, in random order    ─► timings; the output of each call is checked
+    beside each of them  the same for the problem's baselines     ─► baselines
 
-A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. So is one
-that the emulator was set up for, whatever its process says. The cases of a process are taken one at a time, not in
-turns, because a case's inputs may fill a GPU.
+A submission whose kernels were interpreted or emulated is checked but not timed: its time means nothing. The same holds
+if the judge set up the emulator for it, whatever its process says. The cases of a process are timed one after another,
+not in turns, because the inputs of one case may fill a GPU.
 """
 
 from __future__ import annotations
@@ -52,13 +52,12 @@ from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
 NEAR = 2.0
-"""Of the half-width that is asked for: further processes that leave it above so many times that are not worth their
-time."""
+"""If the most processes would leave the half-width above this multiple of the target, they are not worth their time."""
 
 
 @dataclass
 class Timings:
-    """One benchmark case: how it was timed, and a sitting a process."""
+    """One benchmark case: its pace, and one sitting for each process."""
 
     case: Case
     pace: Pace
@@ -66,7 +65,7 @@ class Timings:
 
     @property
     def samples_ns(self) -> list[tuple[float, ...]]:
-        """The latencies, a tuple a process."""
+        """The latencies, one tuple for each process."""
         return [sitting.latency_ns for sitting in self.sittings]
 
     @property
@@ -79,10 +78,10 @@ class Timings:
 
 
 class Trial:
-    """`run` fills `checks`, `totals`, `timings`, `rounds`, `baselines`, `profiles`; what it found stays when a Fault
-    ends it. `unclockable` says why a case could not be timed.
+    """`run` fills `checks`, `totals`, `timings`, `rounds`, `baselines`, `profiles`. They keep their contents when a
+    Fault ends it. `unclockable`: why a case could not be timed.
 
-    `exclusive` holds the device, on a CPU only while it is timed.
+    `exclusive` reserves the device, on a CPU only during the timing.
     """
 
     def __init__(
@@ -111,8 +110,8 @@ class Trial:
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
     def run(self, timed: bool, stop_at_first: bool = False, profiles: bool = False) -> None:
-        """`profiles`: with profiles in the place of timings. Raises Fault with the verdict when the submission fails
-        other than by a wrong answer in a test case."""
+        """Run the trial. `profiles`: take profiles instead of timings. Raises Fault if the submission fails, except for
+        a wrong answer in a test case."""
         try:
             with ExitStack() as stack:
                 self._run(timed, stop_at_first, stack)
@@ -127,7 +126,7 @@ class Trial:
 
     def _run(self, timed: bool, stop_at_first: bool, stack: ExitStack) -> None:
         entrant, on_cpu = self.entrant, self._device.kind == "cpu"
-        null_worker = cache(lambda: stack.enter_context(closing(self._new_null())))  # starting, it imports torch
+        null_worker = cache(lambda: stack.enter_context(closing(self._new_null())))  # its start imports torch
         if timed and not on_cpu:
             null_worker()
         have_it_alone = partial(self._have_it_alone, stack)
@@ -139,11 +138,11 @@ class Trial:
         if paces is None:
             have_it_alone()
         null = null_worker()
-        # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
+        # The judge's own work first: the code it loads on a GPU changes the constant by 1.2 us (H200, 2026-11-22).
         anchor = Anchor(self._device, self._sampling.anchor_tolerance)
         anchor.begin()
-        # No process that has loaded the submission lives: what one leaves to the kernel, timers for one, would be in
-        # the constant.
+        # No process that has loaded the submission lives now. Things that one leaves to the kernel, such as timers,
+        # would change the constant.
         entrant.calibrate(null)
         if paces is None:
             with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
@@ -164,7 +163,7 @@ class Trial:
             examined.add_up(timings.case.label, timings.tally, timings.case)
 
     def _have_it_alone(self, stack: ExitStack) -> None:
-        """Hold the device until `stack` is left. Waiting for it counts for no limit."""
+        """Reserve the device until `stack` is left. The wait for it counts against no limit."""
         with self.entrant.deadline.stopped():
             expect = stack.enter_context(self._exclusive())
         self._expect = expect if callable(expect) else None
@@ -172,8 +171,9 @@ class Trial:
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> list[dict[str, Sitting]]:
-        """The sittings of each process, by the cases' keys: as many processes as the configuration says, and as many
-        more as their spread asks for; none where the run is crowded, which is not ranked anyway."""
+        """Return the sittings of each process, by the keys of the cases. There are as many processes as the
+        configuration says, and as many more as their spread requires. None are added to a crowded run, which is not
+        ranked anyway."""
         sampling = self._sampling
         processes = [self._time_round(number, paces, anchor, null) for number in range(sampling.processes)]
         crowded = sum(any(sitting.crowded for sitting in sittings.values()) for sittings in processes)
@@ -186,7 +186,7 @@ class Trial:
     def _time_round(
         self, number: int, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> dict[str, Sitting]:
-        """A process of the submission, and of each baseline one."""
+        """Time one process of the submission and one of each baseline."""
         began, turn = time.monotonic(), (number, null, self.entrant.waiting)
         self._in_turns.before(*turn)
         sittings = self._time_soundly(number, paces, anchor, null)
@@ -197,7 +197,7 @@ class Trial:
     def _time_soundly(
         self, number: int, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> dict[str, Sitting]:
-        """A process timed; once more where the machine was disturbed."""
+        """Time one process, and repeat it once if the machine was disturbed."""
         for again, why in (("", ""), (" again", " again: it was disturbed")):
             line = f"timing, process {number + 1} of {self._due}{why}{self._left(number)}"
             sittings = self._time_process(number, again, paces, line, null)
@@ -209,21 +209,21 @@ class Trial:
         return sittings
 
     def _left(self, number: int) -> str:
-        """How long the processes from this `number` on are expected to take: as long as those before. Nothing is known
-        before the first, and whether more will follow only after as many as the configuration says."""
+        """Say how long the processes from `number` on will probably take: as long as those before. Before the first
+        nothing is known. Whether more will follow is known only after the number that the configuration says."""
         if not self._took_s:
             return ""
         each_s = statistics.fmean(self._took_s)
         if self._expect is not None:
-            self._expect(each_s * (self._due - number))  # whoever waits for the device is told
+            self._expect(each_s * (self._due - number))  # tells the programs that wait for the device
         left, more = f", {about(each_s * (self._due - number))} left", self._most - self._due
         if more:
             left += f", {about(each_s * (self._most - number))} if their spread asks for {more} more"
         return left
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> int:
-        """How many processes the run gets, decided once, after the first ones: whoever looks after each further one
-        and stops when the interval pleases, stops where it is too narrow by chance (`stats.estimate`)."""
+        """Decide how many processes the run gets, once, after the first ones. A run that decided after each further
+        process would stop at an interval that is too narrow by chance (`stats.estimate`)."""
         sampling = self._sampling
         scores = [
             stats.centre_of_cases(
@@ -238,11 +238,11 @@ class Trial:
         )
         to_rank = max(to_rank, self._enough_for_cases(processes))
         if to_rank > most:
-            return sampling.processes  # it would not be ranked with the most of them either
+            return sampling.processes  # even the most processes would not make the run ranked
         return to_rank if near > most else max(min(all_that_is_asked, most), to_rank)
 
     def _enough_for_cases(self, processes: Sequence[dict[str, Sitting]]) -> int:
-        """How many make the cases' own intervals as narrow as a ranked run needs them."""
+        """How many processes make the intervals of the cases as narrow as a ranked run needs."""
         most = self._sampling.most_half_width
         cases = [
             stats.estimate([stats.interquartile_mean(each[key].latency_ns) for each in processes], self._confidence)
@@ -256,7 +256,7 @@ class Trial:
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None
     ) -> dict[str, Sitting]:
-        """A fresh process through all cases, in random order."""
+        """Time a fresh process through all cases, in random order."""
         cases, expected = len(self.entrant.benchmarks), self._due
         before = number * cases
         tell(self._narrate, Step("timing", "", before, cases * expected, line))

@@ -1,9 +1,9 @@
-"""Where a worker is that takes too long: the submission's own frames, from Python's faulthandler in the worker.
+"""Find where a slow worker is: the submission's own frames, from Python's faulthandler in the worker.
 
     judge ── SIGUSR1 ──► worker: faulthandler writes its main thread's stack, even out of `while True: pass` or C code
     judge ◄── pipe ──────────────┘
 
-What comes through the pipe is the worker's word, as all that it says. It is shown to the submission's author only.
+Everything that comes through the pipe is the worker's word. It is shown to the submission's author only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ASK = signal.SIGUSR1
 ANSWER_S, QUIET_S = 2.0, 0.1
-"""How long the answer may take to begin, and how long nothing comes when it is over."""
+"""How long the answer may take to begin, and the silence after which it counts as complete."""
 
 MAX_BYTES = 64 << 10
 SHOWN = 12
@@ -31,18 +31,18 @@ _JIT = re.compile(r"[ \t]*@[\w.]*jit\b")
 
 
 class Whereabouts:
-    """The pipe. `told_fd` is the end that the worker gets."""
+    """The pipe. `told_fd` is the worker's end."""
 
     def __init__(self) -> None:
         self._fd, self.told_fd = os.pipe()
         os.set_blocking(self._fd, False)
 
     def hand_over(self) -> None:
-        """The worker has its end."""
+        """Close the worker's end in the judge, after the worker has it."""
         os.close(self.told_fd)
 
     def ask(self, pid: int, path: Path) -> list[tuple[int, str]]:
-        """The line and the function of each frame of the file at `path`, the innermost last; [] where none is known."""
+        """The line and the function of each frame of the file at `path`, the innermost last; [] if unknown."""
         try:
             os.kill(pid, ASK)
         except OSError:
@@ -68,13 +68,13 @@ class Whereabouts:
 
 
 def frames(stack: str, path: Path) -> list[tuple[int, str]]:
-    """Of what faulthandler wrote, the innermost first, those of the file at `path`, the innermost last."""
+    """The frames of the file at `path` in faulthandler's output. That lists the innermost first; here it is last."""
     own = [(int(line), name) for file, line, name in _FRAME.findall(stack) if file == str(path)]
     return own[::-1][-SHOWN:]
 
 
 def traceback_of(found: list[tuple[int, str]], path: Path) -> str:
-    """As Python prints one."""
+    """Format frames as Python prints a traceback."""
     lines = []
     for line, name in found:
         lines.append(f'  File "{path}", line {line}, in {name}')
@@ -84,7 +84,7 @@ def traceback_of(found: list[tuple[int, str]], path: Path) -> str:
 
 
 def is_kernel(name: str, path: Path) -> bool:
-    """Whether the file defines a function of this name that Triton compiles, or interprets where there is no GPU."""
+    """Whether the file defines a function of this name as a Triton kernel, which is interpreted if there is no GPU."""
     lines, definition = linecache.getlines(str(path)), re.compile(rf"[ \t]*def {re.escape(name)}\b")
     for number, line in enumerate(lines):
         above = number - 1 if definition.match(line) else -1
@@ -96,11 +96,11 @@ def is_kernel(name: str, path: Path) -> bool:
 
 
 def last_of(found: list[tuple[int, str]], path: Path, interprets: bool, smallest: bool) -> str:
-    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there.
-    `smallest`: no case of the problem is smaller than the one that it was called with."""
+    """The innermost frame, in words. `interprets`: Triton kernels run in Triton's interpreter. `smallest`: the call had
+    the problem's smallest case."""
     line, name = found[-1]
     slowly = interprets and is_kernel(name, path)
-    said = ", which Triton's interpreter runs here, and slowly: " if slowly else ""
+    said = ", which Triton's interpreter runs slowly here: " if slowly else ""
     if slowly and smallest:
         said += "look for a loop that does not end, for this is the smallest case"
     elif slowly:

@@ -1,7 +1,7 @@
-"""The worker's own clock, for GPUs that the judge's does not work on: ROCm, and where the probe fails.
+"""The worker's own clock, for GPUs on which the judge's does not work: ROCm, and CUDA devices that fail the probe.
 
-What it says can be forged by the submission, so a run that it timed is not ranked (`worker-timed`). The submission gets
-copies of its inputs: of timed calls nobody compares them afterwards.
+The submission can forge these times, so such a run is not ranked (`worker-timed`). The submission gets copies of its
+inputs; after timed calls nobody compares them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.model import Manner
 
 
 class WorkerClock:
-    """Inputs are copied to fresh addresses by the worker, and its outputs back."""
+    """The worker copies inputs to fresh addresses, and its outputs back."""
 
     manner = Manner.WORKER
 

@@ -1,4 +1,4 @@
-"""What a worker is when it starts: its program, its environment, what it imports, and what it must not see."""
+"""How a worker starts: its program, its environment, the modules it imports, and the files hidden from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.sandbox.program import Program
 from harness.wire.protocol import MAX_FRAME_BYTES, Message
 
 WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
-"""What a worker on a CPU imports, and most of the time it takes to start."""
+"""The modules that a worker on a CPU imports. They take most of its start time."""
 
 
 KEPT_IN_A_ROOT = ("problems", "reference", "submissions", "configs", "results")
 
 
 def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:
-    """It, with its waiter."""
+    """The worker's program, with its waiter."""
     arguments = {"channel": channel_fd, "stack": stack_fd, "device": device.kind, "threads": threads}
     arguments |= {"flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
@@ -28,15 +28,16 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
 
 
 def environment(device: Device, threads: int, emulation: Emulation, limits: Limits) -> dict[str, str]:
-    """How many threads to compute in, and on a CPU what becomes of kernels that need a GPU."""
+    """Environment variables: the number of threads and, on a CPU, how kernels that need a GPU are run."""
     simulated = emulation.environment(limits) if device.kind == "cpu" else {}
-    silent = {"KINETO_LOG_LEVEL": "99"}  # torch's profiler would print among what the submission prints
+    silent = {"KINETO_LOG_LEVEL": "99"}  # otherwise torch's profiler prints into the submission's output
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **silent, **simulated}
 
 
 def hidden(problem: Problem) -> list[Path]:
-    """What the problem says, and what lies in the root that it was loaded for, where that is another: the current
-    directory for a problem that is bundled, Podium's own root for one of another project."""
+    """The files hidden from a worker: those that the problem names, and the folders of the root that it was loaded for,
+    if that is another one. This is the current directory for a bundled problem, Podium's own root for one of another
+    project."""
     own = list(problem.hidden)
     if problem.root is None or problem.root in own:
         return own
@@ -44,7 +45,7 @@ def hidden(problem: Problem) -> list[Path]:
 
 
 def public(foreign: Foreign | None) -> Message:
-    """What a submission to another project's problem may import: the texts of its modules. They hold no seed."""
+    """The texts of the modules that a submission to another project's problem may import. They hold no seed."""
     if foreign is None:
         return {}
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in foreign.modules.items()}

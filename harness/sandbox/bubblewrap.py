@@ -1,4 +1,4 @@
-"""bubblewrap: the worker in namespaces of its own, where what is not mounted does not exist."""
+"""bubblewrap: run the worker in namespaces of its own. Paths that are not mounted do not exist there."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ _KERNEL_SETTINGS = (
 
 
 def program() -> str | None:
-    """Where bubblewrap is, None if it is not installed."""
+    """The path of bubblewrap, or None if it is not installed."""
     return shutil.which("bwrap")
 
 
 def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
-    """`inner` run where `policy.read` can be read, `work` written to, and the host's processes and network not seen.
+    """The command that runs `inner` with `policy.read` readable and `work` writable, without the host's processes and
+    network.
 
-    /dev/shm is the directory shm beside `work`, so that it is private, and bounded with `work`. Raises
+    /dev/shm is the directory shm beside `work`: it is private, and limited together with `work`. Raises
     InfrastructureError without bubblewrap.
     """
     found = program()
     if found is None:
-        raise InfrastructureError("bubblewrap was there when this process started and is gone", "install it again")
+        raise InfrastructureError("bubblewrap has disappeared since this process started", "install it again")
     words = [found, *_NAMESPACES, "--die-with-parent", "--cap-drop", "ALL"]
     if policy.uid is not None:
         words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # given up by confine()
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for path in _KERNEL_SETTINGS:  # to root by name these can be written without any capability
+    for path in _KERNEL_SETTINGS:  # a process with uid 0 can write these without any capability
         words += ["--ro-bind-try", path, path]
     for node in policy.devices:
         words += ["--dev-bind", node, node]
     shared = work.parent / "shm"
     places = [path for path in policy.read if path not in _BY_BUBBLEWRAP]
-    # Those that bubblewrap makes by itself let no other user through.
+    # Parent directories that bubblewrap makes by itself are closed to other users.
     for folder in sorted({str(parent) for path in (*places, str(work)) for parent in Path(path).parents} - {"/"}):
         words += ["--dir", folder]
     for path in places:
-        # What a link leads to is among the places; another link on the way there is not.
+        # The target of a link is among the places; further links on the way there are not.
         link = os.path.islink(path)
         words += ["--symlink", os.path.realpath(path), path] if link else ["--ro-bind", path, path]
     words += ["--bind", str(work), str(work), "--bind", str(shared), "/dev/shm"]

@@ -1,9 +1,9 @@
-"""Confine this process, and only then run the module that is asked for: what it imports may be a submission.
+"""Confine this process first, and then run a module: its imports may include a submission.
 
     python3 -m harness.sandbox.confined MODULE WORDS...      < policy
 
-In the current directory, work/, the module finds what it is given. What it writes to stdout goes to a file there,
-`printed`, which whoever started this reads once the process is dead; stderr stays as it is.
+The module finds its inputs in the current directory, work/. Its stdout goes to a file there, `printed`, which the judge
+reads once the process is dead. stderr is unchanged.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Confining the process that will run the submission, from the inside and for good."""
+"""Confine the process that will run the submission, from the inside and irrevocably."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from harness.sandbox.policy import Policy
 
 
 def confine_as_told() -> None:
-    """Apply the policy that the judge wrote to this process's stdin, which is empty from then on.
+    """Apply the policy that the judge wrote to this process's stdin. Afterwards stdin is empty.
 
-    Must come before the first thread: each layer holds for the calling thread and what comes of it. Raises OSError.
+    Must be called before the first thread starts: each layer holds for the calling thread and its descendants. Raises
+    OSError.
     """
     policy = Policy.from_json(sys.stdin.read())
     null = os.open(os.devnull, os.O_RDONLY)
@@ -22,7 +23,7 @@ def confine_as_told() -> None:
 
 
 def confine(policy: Policy) -> None:
-    """Apply `policy`, in an order in which no step takes away what the next one needs. Raises OSError."""
+    """Apply `policy`. No step of the order removes a right that a later step needs. Raises OSError."""
     if sys.platform != "linux":
         return
     if len(os.listdir("/proc/self/task")) != 1:
@@ -42,7 +43,8 @@ def confine(policy: Policy) -> None:
 
 
 def _paths(policy: Policy) -> int:
-    """Landlock's rules. CUDA writes to files of its own in /proc; those of others must be refused by other means: the
-    user id, or a mount namespace in which the kernel's settings are read-only. Without either, children get none."""
+    """Build Landlock's rules. CUDA writes to its own files in /proc, so these are allowed. Other processes' files there
+    must be protected otherwise: by the user id, or by a mount namespace in which the kernel's settings are read-only.
+    Without either, the rules allow only /proc/self, so child processes cannot use their own files there."""
     own = "/proc/self" if policy.exposed else "/proc"
     return landlock.ruleset(policy.read, policy.listed, policy.write, (*policy.devices, own))

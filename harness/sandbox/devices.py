@@ -1,4 +1,4 @@
-"""Which device nodes a GPU needs, which groups may open them, and how a worker is told which GPU is its own."""
+"""The device nodes that a GPU needs, the groups that may open them, and the variables that tell a worker its GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _RENDER_NODES = Path("/sys/class/drm")
 
 
 def gpu_nodes(device: Device, only: bool) -> list[str]:
-    """The nodes of `device` and those that all GPUs of its vendor share; unless `only`, the others' as well.
+    """The nodes of `device` and those that all GPUs of its vendor share. Without `only`, also the nodes of the other
+    GPUs.
 
-    Raises LookupError if the device's own node cannot be told from others.
+    Raises LookupError if the device's own node cannot be identified.
     """
     if device.kind == "cpu":
         return []
@@ -34,7 +35,7 @@ def gpu_nodes(device: Device, only: bool) -> list[str]:
 
 
 def visibility(device: Device, only: bool) -> dict[str, str]:
-    """The environment variables that leave `device` alone to CUDA or HIP. `only` as for `gpu_nodes`."""
+    """The environment variables that show only `device` to CUDA or HIP. `only` as for `gpu_nodes`."""
     if device.kind == "cpu":
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     variable = "HIP_VISIBLE_DEVICES" if device.kind == "rocm" else "CUDA_VISIBLE_DEVICES"
@@ -42,18 +43,18 @@ def visibility(device: Device, only: bool) -> dict[str, str]:
     outer = os.environ.get(variable, "").split(",")
     own = outer[index] if index < len(outer) and outer[index] else str(index)
     if only and own.isdigit():
-        # Runtimes count only the cards that they can open; a name of NVIDIA's does not depend on counting.
+        # A runtime numbers only the cards that it can open. NVIDIA's names do not depend on numbers.
         own = "0" if device.kind == "rocm" else nvidia_name(device)
     return {variable: own}
 
 
 def groups_of(nodes: Iterable[str]) -> tuple[int, ...]:
-    """The groups whose members may open `nodes`, less root's."""
+    """The groups whose members may open `nodes`, except root's."""
     return tuple(sorted({os.stat(node).st_gid for node in nodes if os.path.exists(node)} - {0}))
 
 
 def _nvidia_node(address: str) -> str:
-    """The driver tells the number of a card's node in its `information`."""
+    """Find the node's number in the file `information`, which the driver provides for each card."""
     try:
         lines = (_NVIDIA_GPUS / address / "information").read_text().splitlines()
     except OSError:
@@ -65,7 +66,7 @@ def _nvidia_node(address: str) -> str:
 
 
 def _render_node(address: str) -> str:
-    """A render node's directory in sysfs links to its card's."""
+    """Find the render node whose directory in sysfs links to the card's."""
     for entry in _RENDER_NODES.glob("renderD*"):
         if (entry / "device").resolve().name == address:
             return f"/dev/dri/{entry.name}"

@@ -1,4 +1,4 @@
-"""A confined process, seen from the judge: started, waited for, and killed with all that it started."""
+"""The judge's side of a confined process: start it, wait for it, and kill it with all its descendants."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from harness.temporary import remove
 
 KILL_S = 30.0
 TASKS, TASKS_PER_CPU = 1024, 16
-"""Processes and threads at once: compilers and thread pools of torch take some per processor."""
+"""The most processes and threads at once. Compilers and torch's thread pools need some for each processor."""
 
 SHARE_OF_MEMORY = 0.75
 _NONE = Path("/nonexistent")
-"""In the environment of a server the directory of no worker."""
+"""Stands for a worker's directory in the environment of a fork server."""
 
 _PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
 
 
 class Enclosure:
-    """A process running `program`, which must call `confine_as_told` before all else.
+    """A process that runs `program`, which must call `confine_as_told` before anything else.
 
-    With `warm`, modules that it imports, it is forked from a process that has done so, unless bubblewrap starts it. It
-    may use `device`. `scratch` is a directory made by `scratch.scratch`; of the directories `hidden` nothing may be
-    read; `environment` is added to what compilers need; `pass_fds` go to the process as in Popen. Raises OSError.
+    `warm`: modules that it imports; then it is forked from a process that has imported them, unless bubblewrap starts
+    it. It may use `device`. `scratch`: a directory made by `scratch.scratch`. `hidden`: directories in which it may
+    read nothing. `environment` is added to the variables that compilers need. `pass_fds`: as for Popen. Raises OSError.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Enclosure:
         with contextlib.ExitStack() as stack:
             server = None
             if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
-                # What a worker is told is read when it is at work: those of other limits share a server.
+                # Workers read PODIUM_ variables only at work, so workers with other values share a server.
                 shared = {name: text for name, text in around[_NONE].items() if not name.startswith("PODIUM_")}
                 server = stack.enter_context(forked.server(warm, shared))
             rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
@@ -88,7 +88,7 @@ class Enclosure:
 
     @property
     def pid(self) -> int:
-        """The first process of the enclosure, from which all others stem."""
+        """The first process of the enclosure, the ancestor of all others."""
         return self._process.pid
 
     def lives(self) -> bool:
@@ -96,33 +96,34 @@ class Enclosure:
         return self._process.poll() is None
 
     def processor_s(self) -> float:
-        """Processor time of the process and all that stems from it, so far, in seconds; those included that have ended
-        and were waited for."""
+        """Processor seconds of the process and its descendants so far, including those that ended and were waited
+        for."""
         return footprint.processor_s(self._process.pid)
 
     def wait(self, timeout_s: float) -> int:
-        """The status as of Popen, negative for a signal, once the process and all that it started are gone.
+        """Wait until the process and all its descendants are gone. Returns the status as of Popen, negative for a
+        signal.
 
         Raises subprocess.TimeoutExpired.
         """
         with contextlib.suppress(ProcessLookupError, AttributeError):  # gone already; macOS
             ended = os.pidfd_open(self._process.pid)
             try:
-                select.select([ended], [], [], timeout_s)  # Popen would look for it every 50 ms
+                select.select([ended], [], [], timeout_s)  # Popen would poll every 50 ms
             finally:
                 os.close(ended)
             timeout_s = 0
         return self._process.wait(timeout_s)
 
     def excess(self) -> str | None:
-        """Of what the process, which has ended, had taken more than its share: `took more than 8 GB of memory`."""
+        """The limit that the ended process had exceeded: `took more than 8 GB of memory`. None if it had not."""
         os.set_blocking(self._report, False)
         with contextlib.suppress(BlockingIOError):
             return os.read(self._report, 4096).decode() or None
         return None
 
     def kill(self) -> None:
-        """End the process and all that it started. Raises InfrastructureError if that cannot be done."""
+        """Kill the process and all its descendants. Raises InfrastructureError if that fails."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM if sys.platform == "linux" else signal.SIGKILL)
         try:
@@ -142,7 +143,7 @@ class Enclosure:
             _remove_shared_memory(self._uid)
 
     def _kill_past_the_keeper(self) -> None:
-        """Kill the groups of all that it started, and then itself: it may be stuck or busy."""
+        """Kill the process groups of all its descendants, then the keeper itself, which may be stuck or busy."""
         groups = set()
         for pid in footprint.descendants(self._process.pid, footprint.process_table()):
             with contextlib.suppress(ProcessLookupError):
@@ -159,7 +160,7 @@ class Enclosure:
 def _started(
     command: Sequence[str], settings: Mapping[str, Any], folder: Path, environment: dict[str, str], fds: tuple[int, ...]
 ) -> subprocess.Popen[bytes]:
-    """`command`, on Linux with a keeper."""
+    """Start `command`, on Linux under a keeper."""
     if sys.platform == "linux":
         kept = [keeper.__file__, json.dumps({**settings, "parent_pid": os.getpid()}), *command]
         command = [sys.executable, "-I", "-S", "-B", *kept]
@@ -176,15 +177,16 @@ def _started(
 
 
 def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict[str, str]:
-    """What compilers need, every cache in `work`, one device, nothing else of the judge's."""
+    """The environment: variables that compilers need, every cache in `work`, one device, and nothing else of the
+    judge's."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     programs = [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     return environment | {
-        "PATH": os.pathsep.join(programs),  # ninja comes as a Python package
+        "PATH": os.pathsep.join(programs),  # ninja may be a Python package
         **devices.visibility(device, isolation.one_gpu),
         "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *inherited]),
-        "USER": "podium",  # a user id of the worker's own has no name
+        "USER": "podium",  # the worker's own user id has no name
         "HOME": str(work),
         "TMPDIR": str(work),
         "XDG_CACHE_HOME": str(work / "cache"),
@@ -199,7 +201,7 @@ def _policy(
 ) -> Policy:
     nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
     uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
-    # Without a user id or a mount namespace of its own the worker could litter the host's /dev/shm for good.
+    # Without its own user id or mount namespace the worker could leave files in the host's /dev/shm forever.
     shared_memory = (footprint.SHARED_MEMORY,) if isolation.bubblewrap or uid is not None else ()
     needed = (sys.prefix, sys.base_prefix, str(policy.ROOT / "harness"), str(scratch / "work"))
     return Policy(
@@ -221,7 +223,7 @@ def _policy(
 
 
 def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -> dict[str, Any]:
-    """The keeper's, but for its parent's process id."""
+    """The keeper's settings, without its parent's process id."""
     return {
         "judge_pid": os.getpid(),
         "report_fd": report_fd,
@@ -240,7 +242,7 @@ def _max_tasks() -> int:
 
 
 def _tasks_of_this_user() -> int:
-    """The kernel's limit is on all tasks of a user id together."""
+    """The tasks of this user id: the kernel's limit counts all of them together."""
     total = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -250,7 +252,7 @@ def _tasks_of_this_user() -> int:
 
 
 def _max_memory_bytes() -> int:
-    """A share of the machine's memory, or of the container's where that is less."""
+    """A share of the machine's memory, or of the container's if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
@@ -267,4 +269,4 @@ def _remove_shared_memory(uid: int) -> None:
                 if path.is_dir() and not path.is_symlink():
                     remove(path)
                 else:
-                    path.unlink()  # there may be thousands, and `remove` takes a process for each
+                    path.unlink()  # there may be thousands, and `remove` starts a process for each

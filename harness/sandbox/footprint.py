@@ -1,12 +1,12 @@
-"""What a family of processes takes of the machine: tasks, memory, files, processor time. Read from /proc, and from
-directories; of a process or file that vanishes meanwhile nothing is said.
+"""The resources that a family of processes uses: tasks, memory, files, processor time. Read from /proc and from
+directories. Processes and files that vanish meanwhile are left out.
 
     family = descendants(pid, process_table())
     tasks(family)                 processes and threads
     memory_bytes(family, ...)     pages in memory, each counted once
     statuses(folder)              every file and directory
 
-On the standard library alone, and without imports of the project's: the keeper loads it by its path.
+Uses only the standard library and no import of the project's, because the keeper loads this file by its path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 SHARED_MEMORY = "/dev/shm"
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
 LONGEST_COUNT_S = 5.0
-"""Of processor time that counting pages one by one may take: 16 us for a mapped megabyte (AMD EPYC, 2026-11-22)."""
+"""Processor seconds that counting single pages may take: 16 us for a mapped megabyte (AMD EPYC, 2026-11-22)."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1 << 10
@@ -56,8 +56,7 @@ def descendants(pid: int, children: Table) -> set[int]:
 
 
 def processor_s(pid: int) -> float:
-    """Processor time of a process and all its descendants, so far, in seconds; those included that have ended and were
-    waited for."""
+    """Processor seconds of a process and its descendants so far, including those that ended and were waited for."""
     ticks = 0
     for each in {pid} | descendants(pid, process_table()):
         with contextlib.suppress(OSError):
@@ -66,14 +65,14 @@ def processor_s(pid: int) -> float:
 
 
 def process_group(pid: int) -> int | None:
-    """None if the process is gone."""
+    """The id of its process group, or None if the process is gone."""
     with contextlib.suppress(OSError, IndexError):
         return int(_state(pid)[2])
     return None
 
 
 def tasks(family: set[int]) -> int:
-    """Processes and threads."""
+    """The number of processes and threads."""
     count = 0
     for pid in family:
         with contextlib.suppress(OSError, IndexError):
@@ -82,7 +81,7 @@ def tasks(family: set[int]) -> int:
 
 
 def open_files(family: set[int], enough: int) -> int:
-    """How many files are open; counted until there are more than `enough`."""
+    """The number of open files. Counting ends above `enough`."""
     count = 0
     for pid in family:
         with contextlib.suppress(OSError):
@@ -93,11 +92,12 @@ def open_files(family: set[int], enough: int) -> int:
 
 
 def memory_bytes(family: set[int], judge_pid: int, uid: int, limit_bytes: int) -> tuple[int, bool]:
-    """Memory without a file on disk that the family maps or keeps in memfds, and whether its pages were counted.
+    """Bytes of memory without a file on disk that the family maps or keeps in memfds, and whether its pages were
+    counted.
 
-    They are only where the family may have more than `limit_bytes`, since that takes long: else the figure is an upper
-    bound, in which a page counts for each process that maps it. What of a memfd is mapped counts twice either way. The
-    judge's own memfds are left out: inputs and outputs lie in them. `uid` is the family's, if it has one of its own.
+    Pages are counted only if the family may have more than `limit_bytes`, because that is slow. Otherwise the result is
+    an upper bound: a page counts for each process that maps it. The mapped part of a memfd counts twice either way. The
+    judge's own memfds are left out: they hold inputs and outputs. `uid`: the family's own user id, or negative.
     """
     the_judge_s = dict(_files_in_memory(judge_pid))
     files = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
@@ -110,15 +110,15 @@ def memory_bytes(family: set[int], judge_pid: int, uid: int, limit_bytes: int) -
 
 
 def files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
-    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's. Raises OSError for a directory
-    of this user's that cannot be read."""
+    """The number and bytes of this user's files in /dev/shm. An empty file counts because it takes kernel memory.
+    Raises OSError for a directory of this user that cannot be read."""
     files = size = 0
     try:
         names = os.listdir(SHARED_MEMORY)
-    except OSError:  # there is none
+    except OSError:  # no such directory
         return 0, 0
     for name in names:
-        with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the file was removed meanwhile
             top = os.lstat(path := f"{SHARED_MEMORY}/{name}")
             if top.st_uid == uid:
                 for status in (top, *(statuses(path) if stat.S_ISDIR(top.st_mode) else ())):
@@ -127,8 +127,8 @@ def files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
 
 
 def statuses(folder: str) -> Iterator[os.stat_result]:
-    """Of each file and directory in `folder`, but for what vanishes meanwhile. Raises OSError for a directory that
-    cannot be read."""
+    """Yield the status of each file and directory in `folder`; those removed meanwhile are left out. Raises OSError for
+    a directory that cannot be read."""
     waiting = [folder]
     while waiting:
         try:
@@ -145,7 +145,7 @@ def statuses(folder: str) -> Iterator[os.stat_result]:
 
 
 def bytes_without_a_name(device: int, family: set[int]) -> int:
-    """Of the files on `device` that are removed and still open in one of these processes."""
+    """Bytes of removed files on `device` that are still open in one of these processes."""
     total = 0
     for pid in family:
         with contextlib.suppress(OSError):
@@ -159,18 +159,18 @@ def bytes_without_a_name(device: int, family: set[int]) -> int:
 def _state(pid: int) -> list[bytes]:
     """The fields of /proc/PID/stat from the third on, proc_pid_stat(5). Raises OSError."""
     with open(f"/proc/{pid}/stat", "rb") as state:
-        # The name in parentheses may hold anything; after it come the state, the parent and the group.
+        # The name in parentheses may contain any character. State, parent and group follow it.
         return state.read().rpartition(b")")[2].split()
 
 
 def _mapped_bound_bytes(pid: int, not_theirs: int) -> int | None:
-    """All that a process maps of memory without a file on disk, shared or not, but for `not_theirs` of what may be
-    shared with the judge. None if the process is gone."""
+    """An upper bound on the memory without a file on disk that a process maps, shared or not. Of the shared part,
+    `not_theirs` bytes may be the judge's and are subtracted. None if the process is gone."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm:
             fields = statm.read().split()
         private = (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
-        with open(f"/proc/{pid}/status", "rb") as status:  # the name in it may hold anything
+        with open(f"/proc/{pid}/status", "rb") as status:  # bytes: the name in it may contain any character
             shared = _kib(status.read(), b"RssShmem:") or 0
     except (OSError, ValueError, IndexError):
         return None
@@ -178,9 +178,9 @@ def _mapped_bound_bytes(pid: int, not_theirs: int) -> int | None:
 
 
 def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int) -> int:
-    """The same of all these processes together, each page counted once; counted until there is more than `enough`.
+    """The memory that these processes map together, each page counted once. Counting ends above `enough`.
 
-    The bound stands for a process whose pages nobody may count, and for those that there is no time for.
+    The upper bound is used for processes whose pages may not be counted, and for those that time does not allow for.
     """
     private = shared = bound = 0
     began = time.process_time()
@@ -198,10 +198,9 @@ def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int
 
 
 def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
-    """Private and shared memory without a file on disk, of each page the share that falls to this process where several
-    map it: Pss_Anon and Pss_Shmem, proc_pid_smaps(5). None where they cannot be known (the process is gone or forbids
-    it, or Linux is older than 5.4).
-    """
+    """Private and shared memory without a file on disk. A page mapped by several processes counts with its share:
+    Pss_Anon and Pss_Shmem, proc_pid_smaps(5). None if unknown: the process is gone or forbids it, or Linux is older
+    than 5.4."""
     path = f"/proc/{pid}/smaps_rollup"
     try:
         try:
@@ -219,11 +218,10 @@ def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _looking_as(uid: int) -> Iterator[None]:
-    """With another user's eyes, setfsuid(2): root without CAP_SYS_PTRACE, as in most containers, may not look into
-    another user's processes; that user may. He gets no hold on this process by it.
+    """Use another user's rights on files, setfsuid(2). Root without CAP_SYS_PTRACE, as in most containers, may not read
+    another user's processes, but that user may. That user gains no access to this process.
 
-    Whoever does so no longer gets the signal of his parent's death (commit_creds, kernel/cred.c): it is asked for
-    again.
+    The change cancels the signal at the parent's death (commit_creds, kernel/cred.c), so it is requested again.
     """
     libc, own_uid, own_gid, parent = ctypes.CDLL(None), os.geteuid(), os.getegid(), os.getppid()
     told_by = ctypes.c_int()
@@ -246,7 +244,7 @@ def _read(path: str) -> bytes:
 
 
 def _kib(text: bytes, name: bytes) -> int | None:
-    """The bytes in the line `name`, which /proc states in KiB."""
+    """The value in bytes of the line `name`, which /proc gives in KiB."""
     return next((int(line.split()[1]) * _KIB for line in text.splitlines() if line.startswith(name)), None)
 
 

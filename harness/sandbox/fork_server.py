@@ -1,16 +1,16 @@
-"""A process that has imported what workers import, and forks one for each request: an import of torch takes a second or
-two, a fork milliseconds.
+"""A process that has imported the worker's modules and forks a worker for each request. Importing torch takes a second
+or two, a fork milliseconds.
 
     python3 -m harness.sandbox.fork_server CHANNEL_FD MODULE...
 
     judge ── {"op": "start", ...} and descriptors ──►  server ── fork ──►  keeper ─► waiter ─► worker
-    judge ◄── {"pid": the keeper's} ──                  each answer has the "turn" of what was asked
-    judge ── {"op": "collect", "pid": ...} ──►         once that has ended; until then nobody else gets its number
-    judge ◄── {"status": as os.waitpid has it} ──
+    judge ◄── {"pid": the keeper's} ──                  each answer has the "turn" of its request
+    judge ── {"op": "collect", "pid": ...} ──►         after the keeper ended; until then its number is not reused
+    judge ◄── {"status": as from os.waitpid} ──
 
-It runs no submission and is told no seed. What it forks is confined afterwards as a worker of its own interpreter is:
-the same keeper, waiter and `confine_as_told`. All workers of a server share one layout of memory and one seed of
-Python's hashes. When the judge is gone the server ends, and by their parent's death so do the keepers.
+It runs no submission and receives no seed. Its forks are confined like a worker with an interpreter of its own: the
+same keeper, waiter and `confine_as_told`. All workers of a server share one layout of memory and one seed of Python's
+hashes. When the judge is gone, the server ends, and the death of their parent ends the keepers.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from harness.wire.protocol import Channel, ChannelClosed, Message
 
 
 def main() -> None:
-    """Raises SystemExit, in the server and in what it forks."""
+    """Raises SystemExit, in the server and in its forks."""
     channel_fd, *modules = sys.argv[1:]
-    gc.disable()  # what imports make is no garbage
+    gc.disable()  # imports make no garbage
     for module in modules:
-        with contextlib.suppress(ModuleNotFoundError):  # Triton is not everywhere
+        with contextlib.suppress(ModuleNotFoundError):  # Triton may be missing
             importlib.import_module(module)
-    gc.freeze()  # so that looking for garbage copies no page in a fork
+    gc.freeze()  # so that garbage collection in a fork copies no page
     gc.enable()
     request, fds = _serve(Channel(socket.socket(fileno=int(channel_fd)), accepts_fds=True))
     _become(request, fds)
 
 
 def _serve(channel: Channel) -> tuple[Message, list[int]]:
-    """Answer until the judge is gone, and then end. Returns in each fork, with what was asked for."""
-    with contextlib.suppress(ChannelClosed):  # the judge may be gone before it has its answer as well
+    """Answer requests until the judge is gone, then end. Returns in each fork, with its request and descriptors."""
+    with contextlib.suppress(ChannelClosed):  # the judge may also go before it has its answer
         while True:
             request = channel.receive()
             if request["op"] == "collect":
@@ -62,7 +62,8 @@ def _serve(channel: Channel) -> tuple[Message, list[int]]:
 
 
 def _become(request: Message, fds: list[int]) -> None:
-    """Be what Popen would have made, up to the keeper: a session, descriptors, directory and environment of its own."""
+    """Set up the state that Popen would give a new process, then start the keeper: session, descriptors, directory and
+    environment."""
     os.setsid()
     above = max(request["targets"]) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(above, *fds) + 1) for fd in fds]

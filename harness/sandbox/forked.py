@@ -1,4 +1,4 @@
-"""The judge's side of a fork server: processes that it starts, with the part of Popen's interface that is needed."""
+"""The judge's side of a fork server: processes that it starts, with the necessary part of Popen's interface."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from harness.wire.protocol import Channel, ChannelClosed, Message
 
 END_S = 10.0
 MOST_SERVERS = 4
-"""At once, but for those with work to do: each for an environment of its own, with 0.2 GB of memory, most of it files
-that they share."""
+"""The most servers at once, not counting busy ones. Each has an environment of its own and 0.2 GB of memory, mostly
+files that the servers share."""
 
 _servers: dict[tuple[object, ...], ForkServer] = {}
 _starting = threading.Lock()
 
 
 class ForkServer:
-    """A process that has imported `modules` in `environment` and forks from there. Raises OSError."""
+    """A process that has imported `modules` in `environment` and forks workers. Raises OSError."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair()
@@ -46,8 +46,8 @@ class ForkServer:
             )
         self._channel, self._asking, self._owner = Channel(ours), threading.Lock(), os.getpid()
         self._turn = 0
-        self.leases = 0  # of those who are about to have it fork
-        self.forks: set[int] = set()  # that were not collected
+        self.leases = 0  # users that are about to request a fork
+        self.forks: set[int] = set()  # forked processes whose status was not collected
 
     @property
     def pid(self) -> int:
@@ -57,14 +57,14 @@ class ForkServer:
         return self._process.poll() is None and self._owner == os.getpid()
 
     def ask(self, request: Message, fds: tuple[int, ...] = ()) -> Any:
-        """Raises InfrastructureError if the server has ended."""
+        """Send a request and return the answer. Raises InfrastructureError if the server has ended."""
         with self._asking:
             self._turn += 1
             try:
                 self._channel.send({**request, "turn": self._turn}, fds)
                 while True:
                     answer = self._channel.receive()
-                    if answer["turn"] == self._turn:  # not that to a question whose asker was interrupted
+                    if answer["turn"] == self._turn:  # skip the answer to a request that was interrupted
                         return answer
             except ChannelClosed:
                 raise InfrastructureError(
@@ -72,7 +72,7 @@ class ForkServer:
                 ) from None
 
     def close(self) -> None:
-        """End it; what it has forked ends by that."""
+        """End the server. Its forks end by that."""
         self._channel.close()
         if self._owner == os.getpid():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -84,7 +84,8 @@ class ForkServer:
 
 @contextlib.contextmanager
 def server(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[ForkServer]:
-    """The one for these, started if there is none, and not ended within the block. It ends with this process.
+    """Yield the server for these modules and this environment. It is started if there is none, is not ended within the
+    block, and ends with this process.
 
     Raises OSError.
     """
@@ -93,7 +94,7 @@ def server(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[F
         found = _servers.pop(key, None)
         if found is None or not found.is_usable():
             found = ForkServer(modules, environment)
-        _servers[key] = found  # the last one used is the last to go
+        _servers[key] = found  # the least recently used server is closed first
         for old in list(_servers)[:-MOST_SERVERS]:
             if not _servers[old].leases and not _servers[old].forks:
                 _servers.pop(old).close()
@@ -115,7 +116,7 @@ atexit.register(_close_all)
 
 
 class Forked:
-    """A keeper that `server` has forked, and beneath it `program`. `pass_fds` keep their numbers. Raises
+    """A keeper that `server` has forked, with `program` below it. `pass_fds` keep their numbers. Raises
     InfrastructureError."""
 
     def __init__(
@@ -150,21 +151,22 @@ class Forked:
             os.close(policy)
             os.close(stdout)
         server.forks.add(self.pid)
-        self._ended = os.pidfd_open(self.pid)  # it is this process as long as nobody collects it
+        self._ended = os.pidfd_open(self.pid)  # the number stays this process's until its status is collected
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its status as of Popen once it has ended."""
+        """The status as of Popen if it has ended, else None."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(0)
         return None
 
     def wait(self, timeout: float) -> int:
-        """Raises subprocess.TimeoutExpired; InfrastructureError, once, if it ended with its server."""
+        """Wait for the end and return the status. Raises subprocess.TimeoutExpired; InfrastructureError, once, if it
+        ended with its server."""
         if self.returncode is None:
             if not select.select([self._ended], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("a forked process", timeout)
-            self.returncode = -signal.SIGKILL  # if nobody knows
+            self.returncode = -signal.SIGKILL  # in case the server cannot tell
             os.close(self._ended)
             self._server.forks.discard(self.pid)
             status = self._server.ask({"op": "collect", "pid": self.pid})["status"]

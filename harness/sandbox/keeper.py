@@ -1,19 +1,19 @@
-"""The process between the judge and the worker: nothing that the worker starts outlives it.
+"""The process between the judge and the worker. It makes sure that nothing started by the worker outlives the worker.
 
     python keeper.py SETTINGS COMMAND...
 
-It starts COMMAND as the leader of a process group, watches it and ends as it ended: with the same status or by the
-same signal. Before that it has killed all that COMMAND started. It is told to end by SIGTERM, which it also gets when
-the judge dies. When the worker takes more than its share of
-memory, tasks or disk, it says so on `report_fd`.
+The keeper starts COMMAND as the leader of a process group and watches it. It ends as COMMAND ended: with the same
+status or by the same signal. Before that it kills everything that COMMAND started. SIGTERM tells it to end; it also
+gets SIGTERM when the judge dies. If the worker exceeds its limit on memory, tasks or disk, the keeper writes that to
+`report_fd`.
 
-Killing must be one act, or a fork bomb outruns it: in a process namespace the kernel kills all with the first process,
-elsewhere with the process group, which the system call filter lets nobody leave: COMMAND's own, or that of the worker
-which COMMAND has started in a group of its own. Where there is no filter, whoever lost its parent has become the
-keeper's child (PR_SET_CHILD_SUBREAPER) and is found by its descent.
+Killing must be one act, or a fork bomb is faster. In a process namespace the kernel kills all processes with the first.
+Elsewhere the keeper kills process groups, which the system call filter lets nobody leave: COMMAND's own, and that of
+the worker which COMMAND started in a group of its own. Without a filter, orphans become the keeper's children
+(PR_SET_CHILD_SUBREAPER) and are found among its descendants.
 
-Runs as a script of its own, on the standard library and `footprint` beside it alone, so that it starts in milliseconds;
-or in a fork of the fork server.
+It runs as a script, with the standard library and `footprint` only, so that it starts in milliseconds; or in a fork of
+the fork server.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ else:  # run by its path, in a Python that knows no other
 
 PERIOD_S = 0.25
 MAX_SHARE_OF_A_CORE = 0.05
-"""Among thousands of processes or files a look takes long: then they are rarer. Of its own processor time, since on a
-machine with much to do it also waits, and must not be late for that."""
+"""Limit on the keeper's own processor time, as a share of a core. With thousands of processes or files a check takes
+long, and then checks are rarer. Processor time is counted because waiting on a busy machine must not delay the next
+check."""
 
 MAX_SHARE_WHEN_COUNTING = 0.5
-"""While a family may have too much memory, its pages are counted, which takes longest: it must not gain time by it."""
+"""The same limit while a family may have too much memory: counting pages is slowest, and the family must not gain
+time."""
 
 MAX_OPEN_FILES = 100_000
-"""Of all processes together. Each is looked at, which takes 12 us (AMD EPYC, 2026-11-21): millions would
-take minutes."""
+"""Limit on the open files of all processes together. Checking each takes 12 us (AMD EPYC, 2026-11-21), so millions
+would take minutes."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
 _HANDLED = {signal.SIGCHLD, signal.SIGTERM}
@@ -58,12 +60,12 @@ def main() -> None:
 
 
 def keep(settings: dict[str, Any], start: Callable[[], object]) -> None:
-    """Fork a child that does `start`, and be its keeper until this process ends with it. Returns in the child."""
+    """Fork a child that runs `start`, and be its keeper until both end. Returns in the child only."""
     libc = ctypes.CDLL(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     priority = os.getpriority(os.PRIO_PROCESS, 0)
-    with contextlib.suppress(OSError):  # root's may: a fork bomb leaves no time to others
+    with contextlib.suppress(OSError):  # only root may: a fork bomb leaves no time to others
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != settings["parent_pid"]:
@@ -71,7 +73,7 @@ def keep(settings: dict[str, Any], start: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
         os.setsid()
-        with contextlib.suppress(OSError):  # the reset has taken this too
+        with contextlib.suppress(OSError):  # SCHED_RESET_ON_FORK has reset this too
             os.setpriority(os.PRIO_PROCESS, 0, priority)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.close(settings["report_fd"])
@@ -97,13 +99,13 @@ def _execute(command: list[str]) -> None:
 
 
 def _let_go_of_everything_but(report_fd: int) -> None:
-    """The judge sees the end of the worker's pipes and sockets only when nobody else holds them."""
+    """Close all other descriptors: the judge sees the end of the worker's pipes only if no other process holds them."""
     os.closerange(0, report_fd)
     os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _watch(child: int, settings: dict[str, Any]) -> None:
-    """Return when `child` has ended, or must end."""
+    """Return when `child` has ended or must end."""
     next_look = time.monotonic() + PERIOD_S
     while True:
         received = signal.sigtimedwait(_HANDLED, max(next_look - time.monotonic(), 0.0))
@@ -122,9 +124,9 @@ def _watch(child: int, settings: dict[str, Any]) -> None:
 
 
 def _reap_all_but(child: int) -> bool:
-    """Take leave of those that have died; whether `child` has, of which leave is not taken."""
+    """Reap dead processes except `child`. Returns whether `child` is dead."""
     while True:
-        # The oldest comes first: as long as `child` has not ended, it hides nobody.
+        # waitid reports the oldest first. While `child` lives, it hides no dead process.
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None or ended.si_pid == child:
             return ended is not None
@@ -132,7 +134,7 @@ def _reap_all_but(child: int) -> bool:
 
 
 def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
-    """Of what there is too much, if of anything; and the share of a core that such looks may take."""
+    """The exceeded limit in words, or None; and the share of a core that these checks may take."""
     share = MAX_SHARE_OF_A_CORE
     family = footprint.descendants(os.getpid(), footprint.process_table())
     if footprint.open_files(family, MAX_OPEN_FILES) > MAX_OPEN_FILES:
@@ -155,8 +157,8 @@ def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
 
 
 def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: set[int]) -> str | None:
-    """Of `folders` together, which lie on one disk. Counted each time: by the free room of the file system nothing is
-    seen while others give some back."""
+    """Check the files in `folders`, which lie on one disk. They are counted each time: the free space of the file
+    system shows nothing while other programs free some."""
     files = size = 0
     try:
         for folder in folders:
@@ -181,16 +183,16 @@ def _too_many_files(max_files: int) -> str:
 def _kill_groups(child: int) -> None:
     """Kill the process group of `child`, and those of its children, each in one act.
 
-    It is stopped first, for then it neither starts another nor takes leave of one: as long as nobody has taken leave of
-    a group's leader, its number is no other group's.
+    `child` is stopped first. Then it neither starts processes nor reaps them. The number of a group is not reused until
+    its leader is reaped.
     """
     _signal(child, signal.SIGSTOP)
     _signal_groups(child, signal.SIGKILL)
-    _signal(child, signal.SIGKILL)  # it may not have come to be a leader yet
+    _signal(child, signal.SIGKILL)  # it may not be a group leader yet
 
 
 def _signal_groups(child: int, which: signal.Signals) -> None:
-    """The groups of the children come first: what is killed with them is not started again by `child`'s group.
+    """Signal the groups of the children first: then `child`'s group cannot start them again.
 
     If `child` has ended, its children are this process's.
     """
@@ -203,9 +205,9 @@ def _signal_groups(child: int, which: signal.Signals) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill whoever stems from this process, and wait until they are gone.
+    """Kill all descendants of this process, and wait until they are gone.
 
-    They are stopped first, until no unknown one appears: what is stopped does not start another.
+    They are stopped first, until no new one appears: a stopped process starts no other.
     """
     stopped: set[int] = set()
     while new := footprint.descendants(os.getpid(), footprint.process_table()) - stopped:
@@ -232,14 +234,14 @@ def _signal(pid: int, which: signal.Signals) -> None:
 
 
 def _end_as(wait_status: int, signals_are_statuses: bool) -> None:
-    """End with the status or by the signal that the worker did. Of bubblewrap, as of a shell, 128 + n is a signal."""
+    """End with the worker's status or signal. bubblewrap, like a shell, reports signal n as the status 128 + n."""
     code = os.waitstatus_to_exitcode(wait_status)
     if signals_are_statuses and 0 < code - 128 < signal.NSIG:
         code = 128 - code
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # no core dump, not even to a program: privileges.NO_CORE
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        with contextlib.suppress(OSError):  # of SIGKILL, and of 32 and 33, which the C library keeps to itself
+        with contextlib.suppress(OSError):  # fails for SIGKILL, and for 32 and 33, which the C library reserves
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))

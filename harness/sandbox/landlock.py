@@ -1,6 +1,6 @@
-"""Landlock: the kernel refuses this process, and all that it starts, every path that no rule allows. linux/landlock.h
+"""Landlock: the kernel refuses this process and its descendants every path that no rule allows. linux/landlock.h
 
-Which rights the kernel knows depends on its version (the ABI): 1 files (5.13), 2 links across directories (5.19), 3
+The rights depend on the kernel's version of Landlock (the ABI): 1 files (5.13), 2 links across directories (5.19), 3
 truncation (6.2), 4 TCP (6.7), 5 ioctl on devices (6.10), 6 signals and abstract sockets out of the domain (6.12).
 """
 
@@ -41,9 +41,9 @@ def abi() -> int:
 
 
 def ruleset(read: Sequence[str], listed: Sequence[str], write: Sequence[str], devices: Sequence[str]) -> int:
-    """A file descriptor for the rules: these paths, no TCP, and signals to one's own kind only. Raises OSError.
+    """A file descriptor for the rules: these paths, no TCP, and signals only within the domain. Raises OSError.
 
-    Of `listed` only the names in the directory may be read.
+    In `listed` directories only the names may be read.
     """
     version = abi()
     known = _FS_RIGHTS[min(version, 5)] if version else 0
@@ -59,7 +59,7 @@ def ruleset(read: Sequence[str], listed: Sequence[str], write: Sequence[str], de
 
 
 def enforce(rules: int) -> None:
-    """Hold this thread and all that comes of it to `rules`, which is closed. Needs no_new_privs. Raises OSError."""
+    """Apply `rules` to this thread and its descendants, and close them. Needs no_new_privs. Raises OSError."""
     try:
         _syscall(_RESTRICT_SELF, rules, 0)
     finally:

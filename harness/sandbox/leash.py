@@ -1,10 +1,10 @@
-"""Stopping the worker and letting it go on, and being sure of it.
+"""Stop the worker and continue it, and check that it stands still in between.
 
     judge ── SIGSTOP, SIGCONT ──► worker's process group
     judge ◄── stopped, continued, ended ── waiter (waiter.py), the worker's parent
 
-A worker that is stopped computes nothing, on any thread. That it stays so is looked at twice: the waiter would report
-that it went on, and its processor clock would have moved.
+A stopped worker computes nothing, on any thread. Two checks show that it stays stopped: the waiter would report that it
+went on, and its processor clock would have moved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.sandbox import footprint
 from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOP_S, STOPPED, has_ended, is_stopped, others
 
 SETTLING_NS = 50_000
-"""The processor time that the kernel may still book to the worker, or to all others, after their stop was seen."""
+"""Processor time that the kernel may still account to the worker, or to all others, after their stop was seen."""
 
 _clock_ns = time.monotonic_ns
 
@@ -32,17 +32,17 @@ class Ended(Exception):
 
 @dataclass(frozen=True)
 class AtRest:
-    """Processes that stood still: the processor time of each in ns, and which of them had ended."""
+    """Processes that stood still: the processor time of each in ns, and the ended ones."""
 
     spent_ns: dict[int, int]
     ended: frozenset[int]
 
 
 class Leash:
-    """The judge's hold on one worker. `report_fd` is the end of the waiter's pipe that is read from; `keeper_pid` the
-    process from which the worker stems.
+    """The judge's control over one worker. `report_fd`: the reading end of the waiter's pipe. `keeper_pid`: an ancestor
+    of the worker.
 
-    With `spins` the judge waits awake, which is quicker and takes a processor.
+    With `spins` the judge polls without sleeping, which is faster and occupies a processor.
     """
 
     def __init__(self, report_fd: int, keeper_pid: int, spins: bool = False) -> None:
@@ -50,21 +50,21 @@ class Leash:
         self._poll = select.poll()
         self._poll.register(report_fd, select.POLLIN)
         self.pid = 0
-        self.stopped = self.told = False  # `told` to stop by the judge
+        self.stopped = self.told = False  # `told`: the judge has sent a stop
         self._clock_at_stop_ns = self._stopped_at_ns = 0
 
     def fileno(self) -> int:
         return self._fd
 
     def attach(self, timeout_s: float) -> None:
-        """Learn which process the worker is, before it runs a submission. Raises Ended, TimeoutError."""
+        """Learn the worker's process id, before it runs a submission. Raises Ended, TimeoutError."""
         what, number, _ = self._next(time.monotonic() + timeout_s)
         if what != STARTED:
             raise Ended
         self.pid = _host_pid(self._keeper_pid, number)
 
     def note(self) -> None:
-        """Read what the waiter reports next: whether the worker has stopped. Raises Ended."""
+        """Read the waiter's next report and note a stop. Raises Ended."""
         what, _, at_ns = self._next(time.monotonic())
         if what == ENDED:
             raise Ended
@@ -73,7 +73,8 @@ class Leash:
             self._clock_at_stop_ns = self.processor_ns()
 
     def await_stop(self, timeout_s: float) -> int:
-        """Wait until the worker has stopped; when that was, on time.monotonic_ns. Raises Ended, TimeoutError."""
+        """Wait until the worker has stopped. Returns the time of the stop, on time.monotonic_ns. Raises Ended,
+        TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.stopped:
             while not self._poll.poll(0 if self._spins else max(deadline - time.monotonic(), 0) * 1e3):
@@ -83,20 +84,21 @@ class Leash:
         return self._stopped_at_ns
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """Stop the whole group and wait until the worker is stopped. Raises Ended; TimeoutError: it stops later."""
+        """Stop the whole group and wait until the worker has stopped. Raises Ended, and TimeoutError if it stops
+        later."""
         self.told = True
         self._signal(signal.SIGSTOP)
         self.await_stop(timeout_s)
 
     def resume(self) -> int:
-        """Let the group go on; the time just before, on time.monotonic_ns."""
+        """Continue the group. Returns the time just before, on time.monotonic_ns."""
         self.stopped = self.told = False
         at_ns = _clock_ns()
         self._signal(signal.SIGCONT)
         return at_ns
 
     def ran_while_stopped(self) -> bool:
-        """Whether the worker, which should be stopped, has gone on meanwhile, and be it for a moment."""
+        """Whether the worker, which should be stopped, has run meanwhile, even for a moment."""
         return bool(self._poll.poll(0)) or self.processor_ns() - self._clock_at_stop_ns > SETTLING_NS
 
     def processor_ns(self) -> int:
@@ -107,7 +109,7 @@ class Leash:
         return 0
 
     def others(self) -> dict[int, int]:
-        """The processor time in ns of each process that the worker has started and that has not been forgotten."""
+        """The processor time in ns of each process that the worker has started and that still has a process id."""
         found = {}
         for pid in others(self.pid):
             with contextlib.suppress(OSError):
@@ -115,20 +117,21 @@ class Leash:
         return found
 
     def others_at_rest(self) -> AtRest | None:
-        """Those processes as they stand still, all of them at one look; None if one of them does not."""
+        """The state of those processes if all of them stand still at one look; None if one does not."""
         spent_ns = self.others()
         return AtRest(spent_ns, frozenset(filter(has_ended, spent_ns))) if all(map(is_stopped, spent_ns)) else None
 
     def await_others(self, timeout_s: float = STOP_S) -> AtRest | None:
-        """Wait until those, too, are stopped; None if one is not in time. The group must have been told to."""
+        """Wait until those processes are stopped too; None if one is not in time. The group must have been sent a
+        stop."""
         deadline = time.monotonic() + timeout_s
         while (rest := self.others_at_rest()) is None and time.monotonic() <= deadline:
             pass
         return rest
 
     def others_ran(self, rest: AtRest) -> bool:
-        """Whether one of those has gone on since they were at `rest`: it does not stand still, has ended or is new, or
-        all of them together have computed for longer than the kernel takes to book their stop."""
+        """Whether one of those processes has run since `rest`: it does not stand still, has ended or is new, or all
+        together have computed for longer than SETTLING_NS."""
         now = self.others_at_rest()
         if now is None or now.spent_ns.keys() - rest.spent_ns.keys() or now.ended - rest.ended:
             return True
@@ -157,7 +160,7 @@ class Leash:
 
 
 def _host_pid(ancestor: int, number: int) -> int:
-    """The process below `ancestor` that calls itself `number`: in a process namespace it has two numbers."""
+    """The process below `ancestor` whose own number is `number`: in a process namespace it has two numbers."""
     if not Path("/proc/self/status").exists():
         return number
     for pid in footprint.descendants(ancestor, footprint.process_table()):

@@ -1,6 +1,6 @@
-"""What a confined process leaves in its work directory, read by who trusts none of it, once the process is dead.
+"""Read the files that a confined process has left in its work directory, after its death. None of them is trusted.
 
-Regular files alone count: no link, no pipe, nothing with a second name; at most so many and so large ones.
+Only regular files count: no link, no pipe, no file with a second name. Their number and size are limited.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pathlib import Path
 MAX_FILES = 10_000
 MAX_FILE_BYTES = 64 << 20
 MAX_BYTES = 1 << 30
-"""Of all files together. What Triton's stages make of a kernel is 1 MiB or less, and an autotuner has some hundreds."""
+"""Limit on all files together. Triton's stages of a kernel are 1 MiB or less; an autotuner has some hundreds of
+kernels."""
 
 _PLAIN_NAME = re.compile(r"[\w=+,-][\w=+,.-]{0,250}")
 
 
 def text(folder: Path, name: str, max_bytes: int) -> str:
-    """The file's text; "" if it is missing, no regular file, or larger."""
+    """The file's text; "" if it is missing, no regular file, or too large."""
     return (_content(folder / name, max_bytes) or b"").decode(errors="replace")
 
 
 def copy(work: Path, name: str, destination: Path) -> None:
     """Copy the files in the directory `name` of `work` (`emit/gfx942`) to `destination`.
 
-    What has no plain name, and what is over the limits, is left. Raises OSError if `destination` cannot be written.
+    Files without a plain name or over the limits are left out. Raises OSError if `destination` cannot be written.
     """
     files = size = 0
     for path in _in_directory(work, Path(name)):
@@ -43,7 +44,7 @@ def copy(work: Path, name: str, destination: Path) -> None:
 
 
 def _in_directory(work: Path, name: Path) -> Iterator[Path]:
-    """What is in work/name, as far as its names are plain; nothing where a part of `name` is a link."""
+    """The entries of work/name that have plain names; none if a part of `name` is a link."""
     folder = work
     with contextlib.suppress(OSError):
         for part in name.parts:
@@ -54,7 +55,7 @@ def _in_directory(work: Path, name: Path) -> Iterator[Path]:
 
 
 def _content(path: Path, max_bytes: int) -> bytes | None:
-    """None for what is no regular file of one name, and for one of more bytes."""
+    """The contents; None for anything but a regular file with one name and at most `max_bytes` bytes."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a worker may read, write and use: a value that the judge makes and the worker applies to itself."""
+"""The policy: what a worker may read, write and use. The judge makes it, and the worker applies it to itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness import command
 ROOT = command.ROOT
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys")
-_SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no keys, no passwords
+_SETTINGS = (  # in /etc: files for linkers, compilers and the C library; no keys, no passwords
     "ld.so.cache ld.so.conf ld.so.conf.d alternatives passwd group nsswitch.conf localtime locale.alias os-release "
     "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
 )
@@ -28,23 +28,25 @@ _HARNESS_FOLDERS = (
 )
 
 MAX_FILE_BYTES = 8 << 30
-"""No file that a submission writes may be larger; compilers need far less."""
+"""The most bytes of a file that a submission writes. Compilers need far less."""
 
 MAX_FILES = 16_384
-"""In the work directory, other directories counted in: compilers' caches take hundreds."""
+"""The most files and directories in the work directory. Compilers' caches take hundreds."""
 
 MAX_DISK_BYTES = 16 << 30
-"""All files of a submission together."""
+"""The most bytes of all files of a submission together."""
 
 MAX_OPEN_FILES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Paths are absolute. `read` and `write` are files, and directories with all that is beneath; of those in `listed`
-    the names may be read. `work` is the current directory. `uid` is the worker's own, None leaves it the judge's.
-    `search` says that it must get through directories that are closed to others, `exposed` that the judge's processes
-    and files are within reach of the worker's user id; then the worker may not signal `judge_pids`.
+    """The rights of a worker. Paths are absolute.
+
+    `read` and `write`: files, and directories with everything below. `listed`: directories whose names may be read.
+    `work`: the current directory. `uid`: the worker's own user id, or None for the judge's. `search`: it must pass
+    through directories that are closed to others. `exposed`: the worker's user id gives access to the judge's processes
+    and files; then it may not signal `judge_pids`.
     """
 
     work: str
@@ -75,10 +77,11 @@ class Policy:
 
 
 def readable(hidden: Iterable[Path]) -> tuple[str, ...]:
-    """The interpreter, its packages, the system's libraries and compilers, and of the harness what a worker imports.
+    """The interpreter, its packages, the system's libraries and compilers, and the parts of the harness that a worker
+    imports.
 
-    Nothing within the directories `hidden` is, but the interpreter's own and the harness's modules. Of a directory that
-    holds the harness, installed among other packages, all else is.
+    Nothing in the directories `hidden` is readable, except the interpreter's own files and the harness's modules. If
+    the harness is installed among other packages, the other packages are readable.
     """
     secret = {Path(path).resolve() for path in (ROOT / "harness" if command.installed() else ROOT, *hidden)}
     names = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS.split())]
@@ -99,13 +102,13 @@ def device_nodes(gpu_nodes: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_closed_to_others(path: str) -> bool:
-    """Whether a directory above `path` lets no other user through: an interpreter in /root, say."""
+    """Whether a directory above `path` is closed to other users, such as that of an interpreter in /root."""
     return any(not parent.stat().st_mode & stat.S_IXOTH for parent in Path(path).resolve().parents)
 
 
 def listed() -> tuple[str, ...]:
-    """Directories in which Python and the GPU runtimes look for names; with those between the interpreter's own and an
-    installed harness, which are shown in parts."""
+    """Directories in which Python and the GPU runtimes look for names. For an installed harness also those between the
+    interpreter's own directory and the harness, which are only partly readable."""
     above = [folder for folder in (ROOT, *ROOT.parents) if _is_the_interpreters(folder)] if command.installed() else []
     return (str(ROOT / "harness"), *dict.fromkeys(map(str, [ROOT, *above] if command.installed() else [])), "/dev")
 
@@ -120,28 +123,30 @@ def _holds_packages(name: str) -> bool:
 
 
 def _beneath(name: str, secret: set[Path]) -> set[Path]:
-    """Of the secret directories those within the one called `name`; that it lies within one itself hides it not."""
+    """The secret directories inside the one called `name`. That `name` itself lies inside a secret one does not hide
+    it."""
     real = Path(name).resolve()
     return {hidden for hidden in secret if hidden.is_relative_to(real) and hidden != real}
 
 
 def _installation(programs: str) -> tuple[str, ...]:
-    """A directory of programs and, where it is somebody's installation and not in a home, all of that."""
+    """A directory of programs and, unless it is in a home, the installation around it."""
     path = Path(programs)
     in_a_home = any(path.is_relative_to(home) for home in (Path.home(), "/root", "/home"))
     return (programs, str(path.parent)) if path.name == "bin" and not in_a_home else (programs,)
 
 
 def _may_be_shown(name: str) -> bool:
-    """A relative entry of a search path means the judge's directory; the root or a home is no place for libraries, nor
-    is /tmp: what lies there comes and goes, and bubblewrap cannot show what has gone."""
+    """Whether an entry of a search path may be readable. Not readable are relative entries (the judge's directory),
+    the root and homes, which hold no libraries, and /tmp: its files come and go, and bubblewrap cannot mount a missing
+    one."""
     if not os.path.isabs(name) or not os.path.exists(name) or Path(name) in (Path("/"), Path("/root"), Path.home()):
         return False
     return not os.stat(name).st_mode & stat.S_ISVTX
 
 
 def _without(path: Path, secret: set[Path]) -> Iterator[Path]:
-    """`path`, or where a secret directory lies beneath it the parts of it that hold none."""
+    """`path`, or if a secret directory lies below it, the parts of it that contain none."""
     real = path.resolve()
     if any(real.is_relative_to(hidden) for hidden in secret):
         return
@@ -154,14 +159,14 @@ def _without(path: Path, secret: set[Path]) -> Iterator[Path]:
 
 
 def _leads_elsewhere(link: Path) -> bool:
-    """Whether a link leads out of what is shown anyway, to somebody's files."""
+    """Whether a link leads out of the readable places, to other people's files."""
     shown = (*_SYSTEM, *(os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)))
     return not any(link.resolve().is_relative_to(folder) for folder in shown)
 
 
 def _outermost(names: Iterable[str]) -> Iterator[str]:
-    """`names` and what they resolve to, sorted, without those that lie beneath another. Of what lies beneath a link it
-    is enough that the link is shown: a directory in its place, for the sake of what is within, would be none."""
+    """`names` and their resolved paths, sorted, without those below another. A path below a link is covered by the
+    link: a directory in the link's place would replace it."""
     kept: list[str] = []
     for name in sorted({os.path.normpath(name) for name in names} | {os.path.realpath(name) for name in names}):
         inside = any(name.startswith(f"{outer}/") for outer in kept)

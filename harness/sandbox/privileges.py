@@ -1,5 +1,5 @@
-"""What the worker gives up before it reads anything of the submission's: a user id that owns files, capabilities,
-and more memory, tasks and open files than its share."""
+"""The rights that the worker gives up before it reads the submission: the user id that owns files, capabilities, and
+memory, tasks and open files above its limits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
 _CAPABILITIES = 64
 
 NO_CORE = 1
-"""Bytes of a core dump. Less than any has, so none is made; and where dumps go to a program of the system's (core(5)),
-which would run outside the sandbox and outlive it, the kernel keeps to a limit of 1 alone, not to one of 0."""
+"""Bytes of a core dump. No dump is that small, so none is made. If dumps go to a program of the system (core(5)), it
+would run outside the sandbox and outlive it. The kernel starts that program with a limit of 0, but not with a limit of
+1."""
 
 _PRIORITIES = [getattr(resource, name) for name in ("RLIMIT_RTPRIO", "RLIMIT_NICE") if hasattr(resource, name)]
-"""How far a process may come before others, the judge among them. Where sound is made these limits may not be 0."""
+"""The limits on raising priority above other processes, such as the judge. On audio machines they may not be 0 by
+default."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,43 +36,43 @@ class _CapabilityHeader(ctypes.Structure):
 
 
 def take_name(name: str) -> None:
-    """The name of this process, as ps shows it. Raises OSError."""
+    """Set the name of this process, as ps shows it. Raises OSError."""
     text = ctypes.create_string_buffer(name.encode())
     if _libc.prctl(_PR_SET_NAME, text, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the process's name cannot be set")
 
 
 def limit(max_tasks: int, max_data_bytes: int) -> None:
-    """Limits on this process and what it starts. The kernel counts tasks by user id, and root's not at all."""
+    """Set limits on this process and its descendants. The kernel counts tasks by user id, and does not count root's."""
     resource.setrlimit(resource.RLIMIT_CORE, (NO_CORE, NO_CORE))
     _lower(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
     _lower(resource.RLIMIT_NPROC, max_tasks)
-    # Private memory that can be written to; not RLIMIT_AS, for CUDA reserves addresses by the terabyte.
+    # Limits private writable memory. RLIMIT_AS does not work: CUDA reserves terabytes of addresses.
     _lower(resource.RLIMIT_DATA, max_data_bytes)
     for priority in _PRIORITIES:
         _lower(priority, 0)
-    # If memory runs out all the same, the kernel takes this process first, not the judge.
+    # If memory runs out nevertheless, the kernel kills this process before the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def take_uid(uid: int, groups: Sequence[int]) -> None:
-    """Become `uid`, in its own group and in `groups` (those of the GPU's device nodes). Raises OSError."""
-    _prctl(_PR_SET_KEEPCAPS, 1)  # for drop_all to choose from
+    """Change to `uid`, in its own group and in `groups` (those of the GPU's device nodes). Raises OSError."""
+    _prctl(_PR_SET_KEEPCAPS, 1)  # keeps the capabilities for drop_all
     os.setgroups(list(groups))
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def drop_all(but_search: bool) -> None:
-    """No capability is left, and no program can give any back. Raises OSError.
+    """Drop all capabilities, so that no program can regain any. Raises OSError.
 
-    `but_search` keeps the one to pass through and read directories of others, where Landlock allows it.
+    `but_search` keeps the capability to pass through and read other users' directories, where Landlock allows it.
     """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(_CAPABILITIES):
-        with contextlib.suppress(OSError):  # beyond the last one, or not allowed: no_new_privs holds all the same
+        with contextlib.suppress(OSError):  # no such capability, or not allowed: no_new_privs holds anyway
             _prctl(_PR_CAPBSET_DROP, capability)
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     kept = 1 << _CAP_DAC_READ_SEARCH if but_search else 0
@@ -80,12 +82,12 @@ def drop_all(but_search: bool) -> None:
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if but_search:
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH)
-    # A process that changed its user cannot read its own /proc/self, as CUDA does, unless it says so.
+    # CUDA reads /proc/self. A process that changed its user may do that only if it is dumpable.
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def _lower(which: int, value: int) -> None:
-    """The limit becomes `value` where it was higher."""
+    """Lower the limit to `value` if it is higher."""
     soft, hard = resource.getrlimit(which)
     hard = value if hard == resource.RLIM_INFINITY else min(value, hard)
     soft = hard if soft == resource.RLIM_INFINITY else min(soft, hard)

@@ -1,8 +1,9 @@
-"""Does an isolation hold here? A confined process does what it must be able to do, then tries what it must not.
+"""Test whether an isolation holds here: a confined process does the work that it must be able to do, then tries
+forbidden actions.
 
     python3 -m harness.sandbox.probe JUDGE_PID HASH_OF_ITS_ENVIRONMENT SCRATCH CONFINED DEVICE_KIND
 
-It prints `holds`, or what it could do that it should not; a traceback says what it could not do that it should.
+It prints `holds`, or the forbidden actions that succeeded. A traceback shows the necessary action that failed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harness.sandbox.confinement import confine_as_told
 
 ANSWER = b"holds\n"
 TRY_S = 60.0
-"""Initialising a GPU takes seconds on a machine that does so for the first time."""
+"""The first initialisation of a GPU on a machine takes seconds."""
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _work() -> None:
-    """What submissions need. Raises OSError, subprocess.CalledProcessError."""
+    """Do what submissions need. Raises OSError, subprocess.CalledProcessError."""
     Path("probe").write_text("the current directory is work/")
     Path("probe").unlink()
     Path("/dev/null").write_text("gone")
@@ -50,7 +51,8 @@ def _work() -> None:
 
 
 def _compute_by_libcuda() -> None:
-    """The driver finds the one device, and it fills memory. Raises OSError. Torch would take seconds to be imported."""
+    """Check that the driver finds exactly one device, which can fill memory. Without torch, whose import takes seconds.
+    Raises OSError."""
     driver, size = ctypes.CDLL("libcuda.so.1"), 4096
     count, device, context, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     filled = ctypes.create_string_buffer(size)
@@ -70,7 +72,7 @@ def _compute_by_libcuda() -> None:
 
 
 def _compute_by_torch() -> None:
-    """The same on ROCm. Raises RuntimeError."""
+    """The same check on ROCm. Raises RuntimeError."""
     import torch
 
     assert torch.cuda.device_count() == 1 and torch.ones(1, device="cuda").item() == 1
@@ -96,13 +98,13 @@ def _succeeds(attempt: Callable[[], object]) -> bool:
 
 
 def _read_environment(pid: int, expected: str) -> None:
-    """Raises OSError if it cannot be read or is not the judge's: a process namespace has other numbers."""
+    """Raises OSError if the environment cannot be read or is not the judge's: a process namespace has other numbers."""
     if hashlib.sha256(Path(f"/proc/{pid}/environ").read_bytes()).hexdigest() != expected:
         raise ProcessLookupError
 
 
 def _open_socket() -> None:
-    """Raises OSError if there is no socket, or it leads nowhere: a network namespace has the loopback alone."""
+    """Raises OSError if there is no socket, or if only the loopback exists, as in a network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
         if [name for _, name in socket.if_nameindex()] == ["lo"]:
             raise OSError("no network")

@@ -1,4 +1,5 @@
-"""What is run in an enclosure, and the two ways to start it: by a new interpreter, or in a fork of one that is warm."""
+"""The program that runs in an enclosure, and the two ways to start it: by a new interpreter, or in a fork of a warm
+one."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _FLAGS = ("-s", "-P", "-B", "-u")  # no user site, no implicit path, no .pyc fil
 
 @dataclass(frozen=True)
 class Program:
-    """A module that confines itself before all else (`confine_as_told`), run with `words`.
+    """A module that confines itself before anything else (`confine_as_told`), run with the arguments `words`.
 
-    With `report_fd` it has the waiter for its parent, which writes to that descriptor; `whom` is the waiter's word.
+    With `report_fd` its parent is a waiter, which writes to that descriptor; `whom` is the waiter's argument.
     """
 
     module: str
@@ -26,14 +27,14 @@ class Program:
     whom: str = waiter.ALONE
 
     def command(self) -> list[str]:
-        """What starts it from nothing."""
+        """The command that starts it in a new interpreter."""
         worker = [sys.executable, *_FLAGS, "-m", self.module, *self.words]
         if self.report_fd is None:
             return worker
         return [sys.executable, *_BARE, waiter.__file__, str(self.report_fd), self.whom, *worker]
 
     def run(self) -> None:
-        """Run it in this process, or with a waiter in a child of this process, which then ends as the child does."""
+        """Run it in this process. With a waiter, run it in a child; this process then ends as the child does."""
         if self.report_fd is None:
             self._run_module()
         else:

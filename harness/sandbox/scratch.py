@@ -3,8 +3,8 @@
 podium-XXXXXXXX/     see harness.temporary
   submission.py      the submission as it was read; the worker may not write to it
   work/              the worker's: its home, its caches, its temporary files
-  shm/               what it sees as /dev/shm, where it is in a mount namespace: not in work/, where it could lay a link
-                     in its place, which the next worker would be given
+  shm/               mounted as its /dev/shm, if it has a mount namespace; not in work/, where the worker could
+                     replace it by a link, which the next worker would get
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from harness.temporary import temporary_folder
 
 @contextlib.contextmanager
 def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
-    """A fresh directory holding the submission `source`, its work/ owned by `uid`; gone afterwards. Raises OSError."""
+    """Yield a fresh directory with the submission `source` and a work/ owned by `uid`. It is removed afterwards. Raises
+    OSError."""
     with temporary_folder() as folder:
         (folder / "submission.py").write_bytes(source)
         (folder / "submission.py").chmod(0o444)
@@ -27,13 +28,13 @@ def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
             path.mkdir(mode=0o700)
             if uid is not None:
                 os.chown(path, uid, uid)
-        folder.chmod(0o711)  # another user's worker must get through
+        folder.chmod(0o711)  # a worker of another user must be able to pass
         yield folder
 
 
 def give(folder: Path, source: bytes) -> None:
-    """Write `source` to a directory made by `scratch`: into the file that is there, which a worker may have mounted.
-    Raises OSError."""
+    """Write `source` to a directory made by `scratch`, into the existing file: a worker may have mounted it. Raises
+    OSError."""
     path = folder / "submission.py"
     path.chmod(0o644)
     path.write_bytes(source)

@@ -1,5 +1,5 @@
-"""Numbers of system calls: x86_64's from asm/unistd_64.h, aarch64's from asm-generic/unistd.h (None: it has no such
-call); those added since Linux 5.1 are the same on both."""
+"""Numbers of system calls: x86_64's from asm/unistd_64.h, aarch64's from asm-generic/unistd.h (None: no such call).
+Those added since Linux 5.1 are the same on both."""
 
 from __future__ import annotations
 
@@ -121,11 +121,12 @@ _COLUMN = {"x86_64": 0, "aarch64": 1}
 
 
 def is_known() -> bool:
-    """Whether this machine's architecture is in the table."""
+    """Whether the table has this machine's architecture."""
     return platform.machine() in _COLUMN
 
 
 def number(name: str) -> int | None:
-    """The number of the call `name` on this machine; None if it has no such call. KeyError for another machine."""
+    """The number of the call `name` on this machine; None if it has no such call. KeyError for an unknown
+    architecture."""
     column = _COLUMN[platform.machine()]
     return _NEW[name] if name in _NEW else _OLD[name][column]

@@ -1,6 +1,6 @@
-"""Which isolation is in force on this machine: the strongest that holds, found out by trying.
+"""Find the strongest isolation that works on this machine, by trying each.
 
-One holds when a process that it confines has tried what it must not do, and failed (`probe`).
+An isolation holds if a process confined by it has tried all forbidden actions and failed (`probe`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ HOW_TO_GET_ONE = (
 _found: dict[str, Isolation] = {}
 _forking: dict[str, Isolation] = {}
 _refused: dict[str, str] = {}
-"""What became of bubblewrap where it is installed and does not hold."""
+"""Why bubblewrap does not hold although it is installed, for each device."""
 _looking = threading.Lock()
 
 
 def strongest(device: Device) -> Isolation:
     """The strongest isolation that holds here for work on `device`.
 
-    Tried once a process: tenths of a second, and on ROCm the seconds in which torch gets ready for the device.
+    Tried once in each process. This takes tenths of a second; on ROCm it takes the seconds that torch needs to
+    initialise the device.
     """
     with _looking:
         if device.torch_device not in _found:
@@ -51,14 +52,14 @@ def strongest(device: Device) -> Isolation:
 
 
 def bubblewrap_refused(device: Device) -> str:
-    """What became of bubblewrap where it is installed and work on `device` is not in its namespaces; "" elsewhere."""
+    """Why bubblewrap does not hold, if it is installed and work on `device` is not in its namespaces; else ""."""
     return "" if strongest(device).bubblewrap else _refused.get(device.torch_device, "")
 
 
 def for_trusted(device: Device) -> Isolation:
-    """What confines sources whose author is trusted with code in the judge itself, as whoever wrote a problem's
-    reference.py is with its controls: the strongest in which workers are forked, and not the strongest of all. There a
-    worker starts in milliseconds, and in namespaces in seconds. `device`: a CPU."""
+    """The isolation for sources of trusted authors, who may run code in the judge anyway: the author of a problem's
+    reference.py and of its controls. It is the strongest one in which workers are forked: these start in milliseconds,
+    workers in namespaces in seconds. `device`: a CPU."""
     found = strongest(device)
     if not found.bubblewrap:
         return found
@@ -70,7 +71,7 @@ def for_trusted(device: Device) -> Isolation:
 
 
 def require(device: Device) -> None:
-    """Raises InfrastructureError where nothing confines work on `device`: strangers' sources are not run there."""
+    """Raises InfrastructureError if nothing confines work on `device`: then sources of strangers are not run."""
     if not strongest(device).confines:
         raise InfrastructureError(
             "nothing here can confine a submission, so a stranger's is not judged", HOW_TO_GET_ONE
@@ -78,7 +79,7 @@ def require(device: Device) -> None:
 
 
 def candidates(device: Device) -> Iterator[Isolation]:
-    """What is worth trying here, strongest first."""
+    """The isolations worth trying here, strongest first."""
     if sys.platform != "linux":
         return
     seccomp = syscalls.is_known()
@@ -93,16 +94,17 @@ def candidates(device: Device) -> Iterator[Isolation]:
 
 
 def holds(isolation: Isolation, device: Device) -> bool:
-    """Whether a process confined by `isolation` can work on `device`, and do nothing that it must not."""
+    """Whether a process confined by `isolation` can work on `device` and can do nothing forbidden."""
     return not attempted(isolation, device)
 
 
 def attempted(isolation: Isolation, device: Device) -> str:
-    """What such a process could not do that it must, or could that it must not: its last line; "" where it holds."""
+    """The last line about the necessary action that failed or the forbidden one that succeeded; "" if the isolation
+    holds."""
     try:
         return _attempted(isolation, device)
     except (LookupError, OSError) as error:
-        # the card's own node is not known; a directory cannot be given to another user
+        # for example: the card's node is unknown, or a directory cannot be given to another user
         return str(error) or type(error).__name__
 
 

@@ -1,18 +1,17 @@
-"""The worker's direct parent: it tells the judge when the worker stops, goes on, and ends.
+"""The worker's direct parent. It tells the judge when the worker stops, goes on, and ends.
 
     python waiter.py REPORT_FD ALONE|ALL COMMAND...
 
 Only a parent is told at once that a process has stopped with all its threads (waitpid(2), WUNTRACED). The keeper has
-other things to do, and in bubblewrap's namespace it is not the parent, so this small process stands in every tier
-between them and the worker. It starts COMMAND as the leader of a process group of its own and writes one RECORD for
-each change: a letter, the child's process id as it is numbered here, and the time on the clock that all processes
-share (CLOCK_MONOTONIC, in ns). It ends as COMMAND ended.
+other work, and in bubblewrap's namespace it is not the parent. So this small process stands between keeper and worker
+in every tier. It starts COMMAND as the leader of a process group of its own and ends as COMMAND ended. It writes one
+RECORD for each change: a letter, the child's process id in this namespace, and the time on the clock that all processes
+share (CLOCK_MONOTONIC, in ns).
 
-With ALL, a stop is noted when the processes that the child has started stand still as well, and all of them have been
-looked at. A signal reaches one that is in a system call only at the call's end, and until then the kernel may copy for
-it.
+With ALL, the time of a stop is taken when the child's descendants stand still too and all of them have been checked. A
+process in a system call receives a signal only at the end of that call. Until then the kernel may copy data for it.
 
-It is not confined and cannot be traced, and the worker's system call filter refuses signals to it.
+The waiter is not confined and cannot be traced. The worker's system call filter refuses signals to it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ RECORD = struct.Struct("=cxxxiq")
 STARTED, STOPPED, CONTINUED, ENDED = b"B", b"S", b"C", b"E"
 ALONE, ALL = "alone", "all"
 STOP_S, BUSY_S = 0.1, 0.05
-"""How long all processes of a group may take to stop, a hundred times what most take; and how long the waiter looks."""
+"""How long all processes of a group may take to stop, a hundred times what most need; and how long the waiter
+checks."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36  # linux/prctl.h
 _LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def wait_on(report_fd: int, whom: str, start: Callable[[], object]) -> None:
-    """Fork a child that does `start`, and wait for it until this process ends as it does. Returns in the child."""
+    """Fork a child that runs `start`, wait for it, and end as it does. Returns in the child only."""
     os.set_inheritable(report_fd, False)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -56,12 +56,12 @@ def wait_on(report_fd: int, whom: str, start: Callable[[], object]) -> None:
         os.close(report_fd)
         os.setpgid(0, 0)
         if sys.platform == "linux":
-            libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # only the waiter is kept from being looked at
+            libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # only the waiter must not be traced
         start()
         return
     if sys.platform == "linux":
         libc.prctl(_PR_SET_NAME, b"podium-waiter", 0, 0, 0)
-    with contextlib.suppress(OSError):  # it may have started already
+    with contextlib.suppress(OSError):  # the child may run COMMAND already
         os.setpgid(child, child)
     _hurry()
     os.closerange(0, report_fd)
@@ -78,20 +78,20 @@ def _execute(command: list[str]) -> None:
 
 
 def _watch(child: int, report_fd: int, all_of_it: bool) -> int:
-    """Report until `child` has ended; its wait status."""
+    """Report changes until `child` has ended. Returns its wait status."""
     _report(report_fd, STARTED, child)
     while True:
         pid, status = _next()
         if pid != child:
             _hurry()
-            continue  # one that the worker left behind
+            continue  # an orphan of the worker's
         if os.WIFSTOPPED(status):
-            # With all that it has started, before the time is noted: nobody may go on for it.
+            # Stop its group too before the time is taken: no process may go on computing for it.
             with contextlib.suppress(OSError):
                 os.killpg(child, signal.SIGSTOP)
             at_ns = time.monotonic_ns()
             if all_of_it and (found := others(child)):
-                # What one of them ends in the kernel while it is looked for is not seen: its time is that of the look.
+                # Kernel work that ends during this check is not seen, so the time is taken after the check.
                 at_ns = _when_none_is_busy(child) if any(map(_is_busy, found)) else time.monotonic_ns()
             _report(report_fd, STOPPED, child, at_ns)
         elif os.WIFCONTINUED(status):
@@ -102,22 +102,23 @@ def _watch(child: int, report_fd: int, all_of_it: bool) -> int:
 
 
 def _next() -> tuple[int, int]:
-    """What becomes of a child next, as os.waitpid has it.
+    """The next change of a child, as from os.waitpid.
 
-    One that has ended is taken without priority. Its last thread may be about to leave /proc, and there the kernel
-    waits for it awake (d_invalidate in release_task): with priority, on the processor that the thread needs, 0.95 s.
+    An ended child is reaped without priority. Its last thread may still be leaving /proc, and the kernel waits for it
+    without sleeping (d_invalidate in release_task). With priority, on the processor that the thread needs, that took
+    0.95 s.
     """
     what = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT)
-    assert what is not None  # it waits
+    assert what is not None  # without WNOHANG it waits
     if what.si_code not in (os.CLD_STOPPED, os.CLD_CONTINUED):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    return os.waitpid(what.si_pid, os.WUNTRACED | os.WCONTINUED | os.WNOHANG)  # it may have moved on
+    return os.waitpid(what.si_pid, os.WUNTRACED | os.WCONTINUED | os.WNOHANG)  # WNOHANG: its state may have changed
 
 
 def _hurry() -> None:
-    """Come before all others."""
-    with contextlib.suppress(OSError):  # root's may: what it says is a time
+    """Raise this process's priority above all others."""
+    with contextlib.suppress(OSError):  # only root may: late reports would be wrong times
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
@@ -129,7 +130,7 @@ def _report(report_fd: int, what: bytes, child: int, at_ns: int | None = None) -
 
 
 def others(child: int) -> set[int]:
-    """All that `child` has started, or that was started for it: those that lost their parent are the waiter's."""
+    """The descendants of `child`. Orphans among them have become the waiter's children."""
     with contextlib.suppress(OSError, IndexError):
         parent = int(_fields(f"/proc/{child}/stat")[1])
         return _young(parent) - {child}
@@ -137,7 +138,8 @@ def others(child: int) -> set[int]:
 
 
 def _young(pid: int) -> set[int]:
-    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5)), if it was built so."""
+    """All descendants of `pid`. The kernel lists the children of each thread (proc_pid_task(5)), if it was built with
+    that."""
     if not _LISTS_CHILDREN:
         return _young_by_parents(pid)
     found: set[int] = set()
@@ -166,7 +168,7 @@ def _young_by_parents(pid: int) -> set[int]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped, or it has ended."""
+    """Whether every thread of a process is stopped, or the process has ended."""
     return all(state in "TtZX" for state in _states(pid))
 
 
@@ -175,13 +177,14 @@ def has_ended(pid: int) -> bool:
 
 
 def _is_busy(pid: int) -> bool:
-    """Whether a thread of a process computes or waits for a disk: one that waits for anything else does nothing before
-    it takes note of its stop."""
+    """Whether a thread of a process computes or waits for a disk. A thread that waits for anything else does nothing
+    before it stops."""
     return any(state in "RD" for state in _states(pid))
 
 
 def _when_none_is_busy(child: int) -> int:
-    """When that is so, or BUSY_S have passed: the judge looks again. On time.monotonic_ns."""
+    """Wait until no descendant is busy, at most BUSY_S: the judge checks again. Returns the time, on
+    time.monotonic_ns."""
     deadline = time.monotonic() + BUSY_S
     while any(map(_is_busy, others(child))) and time.monotonic() < deadline:
         time.sleep(_BETWEEN_LOOKS_S)
@@ -199,17 +202,17 @@ def _states(pid: int) -> list[str]:
 
 
 def _fields(path: str) -> list[str]:
-    """From the third on: the name in parentheses may hold anything. Raises OSError."""
+    """The fields from the third on: the name in parentheses may contain any character. Raises OSError."""
     with open(path, errors="replace") as state:
         return state.read().rpartition(")")[2].split()
 
 
 def _end_as(wait_status: int) -> None:
-    """End with the status or by the signal that the worker did."""
+    """End with the worker's status or signal."""
     code = os.waitstatus_to_exitcode(wait_status)
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
-        with contextlib.suppress(OSError):  # of SIGKILL, and of 32 and 33, which the C library keeps to itself
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # no core dump, not even to a program: privileges.NO_CORE
+        with contextlib.suppress(OSError):  # fails for SIGKILL, and for 32 and 33, which the C library reserves
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))

@@ -1,10 +1,10 @@
-"""What the judge and the worker have in common: memory that both map, messages, and the flush before a call.
+"""Everything that judge and worker share: memory that both map, messages, and the flush before a call.
 
     judge ─┬─ protocol ────── JSON over a socket: requests, replies, file descriptors ──┬─ worker
-           ├─ arena ───────── host memory of both: inputs, outputs                      │
-           ├─ tree, objects ─ what of a call's data is no tensor                        │
-           ├─ device_arena ── a GPU's memory of both                                    │
-           └─ flusher ─────── empties the caches, whoever makes the call                ┘
+           ├─ arena ───────── shared host memory: inputs, outputs                       │
+           ├─ tree, objects ─ the data of a call apart from its tensors                 │
+           ├─ device_arena ── shared GPU memory                                         │
+           └─ flusher ─────── empties the caches before a call, in either process       ┘
 
-Nothing here imports more than torch: it is loaded beside the submission.
+Nothing here imports more than torch: it is loaded in the process of the submission.
 """

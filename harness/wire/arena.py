@@ -1,12 +1,12 @@
-"""Shared memory in which inputs travel to the worker and outputs travel back.
+"""Shared memory: inputs travel in it to the worker, outputs back.
 
     judge                                   one anonymous file, mapped by both               worker
-    pour(leaves) ──►  |  q  |    kv    | indptr |  ...  |   ──► tensors over it, at places drawn anew for each call
+    pour(leaves) ──►  |  q  |    kv    | indptr |  ...  |   ──► tensors over it, at new places in each call
     snapshot     ◄──  |  state in place  |  outputs ...  |   ◄── outputs
 
-It has no name and vanishes with its last holder, however that ends. Its size is sealed: a worker that could shrink it
-would crash the judge. What the two sides say about the bytes is a `TensorSpec`; the shape of `data` around the tensors
-is a tree of plain JSON (tree).
+The file has no name and vanishes with its last holder, however that ends. Its size is sealed: a worker that could
+shrink it would crash the judge. Both sides describe a tensor in it by a `TensorSpec`. The structure of `data` around
+the tensors is a tree of plain JSON (tree).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 import torch
 
 ALIGNMENT = 256
-"""Bytes. Every tensor starts at a multiple, so vector loads in a copy are as aligned as in an allocation of torch."""
+"""Bytes. Every tensor starts at a multiple, so vector loads in a copy are aligned as in an allocation of torch."""
 
 GUARD_BYTE = 0xA5
-"""What stands before and after each tensor that a submission is given, and must stand there still after the call."""
+"""The byte that fills the memory before and after each input. It must still be there after the call."""
 
 FLAG_BYTES = mmap.PAGESIZE
 GATE, DONE = 0, 256
-"""The size of an arena that holds nothing but two words, and where they are (worker/gates)."""
+"""The size of an arena that holds only two words, and the offsets of these words (worker/gates)."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -59,8 +59,8 @@ _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor in an arena: dtype by name, shape, and the offset of its first byte. `stride`, in elements, is None
-    where it is contiguous; else no two elements share a place."""
+    """A tensor in an arena: name of the dtype, shape, and offset of the first byte. `stride` is in elements, or None
+    for a contiguous tensor. With a stride, no two elements may share memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """From its first element to its last, gaps between them included."""
+        """Bytes from its first element to its last, including gaps."""
         if self.stride is None or 0 in self.shape:
             elements = math.prod(self.shape)
         else:
@@ -77,7 +77,7 @@ class TensorSpec:
         return elements * DTYPES[self.dtype].itemsize
 
     def over(self, raw: torch.Tensor) -> torch.Tensor:
-        """The tensor whose bytes are `raw`, so many as `nbytes`."""
+        """The tensor whose bytes are `raw`, which has `nbytes` bytes."""
         flat = raw.view(DTYPES[self.dtype])
         if self.stride is None or 0 in self.shape:
             return flat.view(self.shape)
@@ -102,14 +102,14 @@ class Arena:
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
-        # All of its pages at once: a page touched for the first time in a timed call would take time there.
+        # Map all pages now: the first access to a page in a timed call would take time.
         self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     @classmethod
     def create(cls, size: int) -> Arena:
-        """A new arena of at least `size` bytes. Raises OSError when memory cannot be had."""
+        """A new arena of at least `size` bytes. Raises OSError if there is no memory."""
         size = max(_align(size), mmap.PAGESIZE)
         fd = _anonymous_file()
         os.ftruncate(fd, size)
@@ -119,11 +119,11 @@ class Arena:
 
     @classmethod
     def adopt(cls, fd: int, size: int) -> Arena:
-        """The arena behind a file descriptor that the other side sent."""
+        """The arena of a file descriptor that the other side sent."""
         return cls(fd, size)
 
     def view(self, spec: TensorSpec) -> torch.Tensor:
-        """The tensor at `spec`, sharing the arena's memory. Raises ValueError if it does not lie inside."""
+        """The tensor at `spec`, in the arena's memory. Raises ValueError if it does not lie inside."""
         possible = spec.offset >= 0 and spec.offset % ALIGNMENT == 0 and min(spec.shape, default=0) >= 0
         possible &= min(spec.stride or (), default=0) >= 0
         if not possible or spec.offset + spec.nbytes > self.size:
@@ -133,14 +133,14 @@ class Arena:
         return spec.over(self.bytes[spec.offset : spec.offset + spec.nbytes])
 
     def tensor(self, spec: TensorSpec) -> torch.Tensor:
-        """As `view`, with a storage of its own, as tensors have that were made apart: one over all of the arena would
-        look like several tensors in the same memory."""
+        """Like `view`, but with a storage of its own, as tensors that were made separately have. With one storage for
+        all of the arena they would look like several tensors in the same memory."""
         size = spec.nbytes
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=spec.offset) if size else _NOTHING
         return spec.over(raw)
 
     def close(self) -> None:
-        """Give the file back. The mapping goes when the last tensor over it does."""
+        """Close the file. The mapping ends with the last tensor over it."""
         os.close(self.fd)
 
 
@@ -148,10 +148,10 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 def layout(tensors: Sequence[torch.Tensor], start: int = 0) -> list[TensorSpec]:
-    """Where `tensors` lie in an arena, one after another from `start` on, a multiple of ALIGNMENT. They keep their
-    strides, so that those whose elements share places must be made contiguous before.
+    """Places for `tensors` in an arena, one after another from `start`, a multiple of ALIGNMENT. They keep their
+    strides, so tensors whose elements share memory must be made contiguous before.
 
-    Raises TypeError for a dtype that does not travel.
+    Raises TypeError for a dtype that cannot be sent.
     """
     specs, offset = [], start
     for tensor in tensors:
@@ -164,8 +164,8 @@ def layout(tensors: Sequence[torch.Tensor], start: int = 0) -> list[TensorSpec]:
 
 
 def is_apart(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether no two elements of a tensor share a place, as far as sizes tell: each axis steps over all that the axes
-    with smaller steps span. True of slices and of any order of axes, not of expanded tensors."""
+    """Whether no two elements of a tensor share memory, judged by its sizes: each axis must step over the whole span of
+    the axes with smaller steps. True of slices and of any order of axes, not of expanded tensors."""
     spanned = 1
     for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size > 1):
         if step < spanned:
@@ -175,22 +175,22 @@ def is_apart(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def extent(specs: Sequence[TensorSpec]) -> int:
-    """The bytes that an arena needs to hold `specs`."""
+    """The bytes that an arena needs for `specs`."""
     return max((_align(spec.offset + spec.nbytes) for spec in specs), default=0)
 
 
 def room(sizes: Sequence[int]) -> int:
-    """The bytes that an arena needs to hold blocks of these sizes, one after another."""
+    """The bytes that an arena needs for blocks of these sizes, one after another."""
     return sum(_align(size) for size in sizes)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`bfloat16` for torch.bfloat16; also for dtypes that do not travel."""
+    """`bfloat16` for torch.bfloat16. Also works for dtypes that cannot be sent."""
     return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def countable(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or its bytes where torch cannot compute with its elements: two of 4 bits each."""
+    """Return `tensor`, or its bytes if torch cannot compute with its elements: pairs of 4-bit numbers."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.float4_e2m1fn_x2 else tensor
 
 

@@ -1,10 +1,10 @@
-"""An arena in GPU memory: judge and worker map the same allocation, and nothing travels through the host.
+"""An arena in GPU memory. Judge and worker map the same allocation, and no data goes through the host.
 
     judge    cuMemCreate ─► export as a file descriptor ─► map          worker    import the descriptor ─► map
 
-CUDA's virtual memory management is made for this (CUDA driver API, "Virtual Memory Management"); its descriptors cross
-PID namespaces, which CUDA's older IPC handles do not. The allocation goes with its last holder. On ROCm the arena is
-host memory (`arena`): HIP has the same calls, and nobody has tried them here.
+It uses CUDA's virtual memory management (CUDA driver API, "Virtual Memory Management"). Its descriptors work across PID
+namespaces; CUDA's older IPC handles do not. The allocation ends with its last holder. On ROCm the arena is in host
+memory (`arena`): HIP has the same calls, but they have not been tried here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class _Access(ctypes.Structure):
 
 
 def shareable_memory(torch_device: str) -> CudaMemory | None:
-    """The memory of a CUDA device, if other processes can be given it; tried with the least amount there is."""
+    """The memory of a CUDA device if it can be shared with other processes, else None. Tried with the smallest
+    allocation."""
     try:
         memory = CudaMemory.of_torch(int(torch_device.partition(":")[2] or 0))
         DeviceArena.create_on(memory, 1).close()
@@ -60,8 +61,8 @@ def shareable_memory(torch_device: str) -> CudaMemory | None:
 
 
 class CudaMemory:
-    """The calls needed of libcuda, on one device, in the context that is current where this is made. Each raises
-    OSError when it fails."""
+    """The functions of libcuda that are needed, on one device, in the context that is current when the object is made.
+    Each raises OSError if it fails."""
 
     def __init__(self, library: Any, device_index: int = 0) -> None:
         self._cuda, self._location = library, _Location(_ON_DEVICE, device_index)
@@ -70,13 +71,13 @@ class CudaMemory:
 
     @classmethod
     def of_torch(cls, device_index: int = 0) -> CudaMemory:
-        """That of the context in which torch works. Raises OSError where there is no CUDA."""
+        """The memory of torch's context. Raises OSError without CUDA."""
         library = ctypes.CDLL("libcuda.so.1")
-        torch.empty(1, device=f"cuda:{device_index}")  # the context is made and current from here on
+        torch.empty(1, device=f"cuda:{device_index}")  # makes the context and makes it current
         return cls(library, device_index)
 
     def create(self, size: int) -> tuple[int, int, int]:
-        """New memory of at least `size` bytes: its handle, its true size, and a descriptor for other processes."""
+        """New memory of at least `size` bytes: its handle, its actual size, and a descriptor for other processes."""
         properties = _AllocationProperties(_PINNED, _POSIX_FILE_DESCRIPTOR, self._location)
         granularity, handle, fd = ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_int(-1)
         _succeed(self._cuda.cuMemGetAllocationGranularity(byref(granularity), byref(properties), _MINIMUM), "the size")
@@ -101,7 +102,7 @@ class CudaMemory:
         return handle.value
 
     def map(self, handle: int, size: int) -> int:
-        """The address at which all of it can be read and written from now on."""
+        """Map all of it for reading and writing. Returns the address."""
         cuda, whole = self._cuda, _size(size)
         address, access = ctypes.c_uint64(), _Access(self._location, _READ_AND_WRITE)
         anywhere, nothing = ctypes.c_uint64(0), _size(0)
@@ -120,8 +121,8 @@ class CudaMemory:
         return address.value
 
     def unmap(self, address: int, size: int) -> None:
-        """Waits first: a copy that is still under way would otherwise run into memory that is no longer there. Any
-        thread may call it: the collector runs in one that never had a context as well."""
+        """Wait for the device, then unmap: a copy under way would otherwise access memory that is gone. Any thread may
+        call this: the garbage collector may run in one that never had a context."""
         _succeed(self._cuda.cuCtxPushCurrent_v2(self._context), "entering the context")
         try:
             _succeed(self._cuda.cuCtxSynchronize(), "waiting for the device")
@@ -144,7 +145,8 @@ def _succeed(status: int, what: str) -> None:
 
 
 class DeviceArena(Arena):
-    """Judge: `DeviceArena.create_on(memory, size)`; worker: `DeviceArena.adopt_on(memory, fd, size)`."""
+    """An arena in GPU memory. Judge: `DeviceArena.create_on(memory, size)`; worker: `DeviceArena.adopt_on(memory, fd,
+    size)`."""
 
     on_device = True
 
@@ -154,7 +156,7 @@ class DeviceArena(Arena):
 
     @classmethod
     def create_on(cls, memory: CudaMemory, size: int) -> DeviceArena:
-        """A new arena of at least `size` bytes. Raises OSError when the driver cannot share memory or has none left."""
+        """A new arena of at least `size` bytes. Raises OSError if the driver cannot share memory or has none left."""
         handle, size, fd = memory.create(size)
         try:
             return cls(fd, size, _Mapping(memory, handle, size))
@@ -164,7 +166,7 @@ class DeviceArena(Arena):
 
     @classmethod
     def adopt_on(cls, memory: CudaMemory, fd: int, size: int) -> DeviceArena:
-        """The arena behind a file descriptor that the other side sent."""
+        """The arena of a file descriptor that the other side sent."""
         return cls(fd, size, _Mapping(memory, memory.adopt(fd), size))
 
     @functools.cached_property
@@ -177,14 +179,14 @@ class DeviceArena(Arena):
         return spec.over(torch.as_tensor(_Window(self._mapping, spec.offset, spec.nbytes), device="cuda"))
 
     def close(self) -> None:
-        """Give the memory back. The mapping goes when the last tensor over it does."""
+        """Release the memory. The mapping ends with the last tensor over it."""
         os.close(self.fd)
         self.__dict__.pop("bytes", None)
         del self._mapping
 
 
 class _Mapping:
-    """Memory mapped into this process for as long as this object lives; a tensor over it keeps it alive."""
+    """Memory that is mapped into this process while this object lives. A tensor over it keeps it alive."""
 
     def __init__(self, memory: CudaMemory, handle: int, size: int) -> None:
         self.address = 0

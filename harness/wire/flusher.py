@@ -1,4 +1,4 @@
-"""Emptying the caches before a call."""
+"""Empty the caches before a call."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import torch
 
 _zero, _sum = torch.Tensor.zero_, torch.sum
 
-# What a submission may have left active, to be asked before every operator of torch, is not asked.
+# Modes and overrides that a submission has left active would see every operator of torch. Flushing bypasses them.
 _without_modes, _without_overrides = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
 
 
 class Flusher:
-    """A write sweep of `flush_bytes` and then a read sweep of another buffer as large, by torch: on a GPU enqueued on
+    """Writes a buffer of `flush_bytes`, then reads another of the same size, with torch. On a GPU this is enqueued on
     the current stream.
 
-    The read sweep matters: after a plain write sweep the cache is full of dirty lines, whose write-back would compete
-    with the timed reads. A CPU's are made at the first flush: a judge that only checks needs none.
+    The read is needed: after a write the cache is full of dirty lines, whose write-back would compete with the timed
+    reads. A CPU's buffers are made at the first flush: a judge that only checks needs none.
     """
 
     def __init__(self, flush_bytes: int, device: str) -> None:
-        dtype = torch.int32 if device != "cpu" else torch.int64  # a CPU adds int32 as int64 forty times as slowly
-        # Pages of a CPU's that were never written are all the same page of zeros, and reading those evicts nothing.
+        dtype = torch.int32 if device != "cpu" else torch.int64  # a CPU sums int32 as int64 forty times as slowly
+        # Ones, not zeros: unwritten pages on a CPU are all one page of zeros, and reading that evicts nothing.
         self._new = functools.partial(torch.ones, max(flush_bytes // dtype.itemsize, 1), dtype=dtype, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
         if device != "cpu":

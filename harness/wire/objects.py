@@ -1,10 +1,10 @@
-"""Objects of a problem's own classes in its data: what of one travels to a worker, and how it is made again.
+"""Objects of a problem's own classes in its data: the parts that are sent to a worker, and how the object is rebuilt.
 
-    NamedTuple                       its members, given to the constructor
+    NamedTuple                       its members, passed to the constructor
     enum                             the member's name
-    dataclass, nn.Module, others     its attributes, set without running any of the class's own code
+    dataclass, nn.Module, others     its attributes, set without running any code of the class
 
-Its class is one of a module that both sides import by the same name: the problem's own, or torch.nn's.
+Both sides import the class by the same name, from the problem's own modules or from torch.nn.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TORCH_NN = "torch.nn."
 
 
 def address_of(cls: type, owners: Collection[str]) -> list[str] | None:
-    """Module and name under which the other side has `cls`; None for a class of a module that is none of `owners` and
-    not of torch.nn, or one made within a function."""
+    """The module and name by which the other side imports `cls`. None if its module is neither one of `owners` nor of
+    torch.nn, or if it is defined inside a function."""
     module = cls.__module__
     if (module not in owners and not module.startswith(TORCH_NN)) or "<locals>" in cls.__qualname__:
         return None
@@ -28,7 +28,7 @@ def address_of(cls: type, owners: Collection[str]) -> list[str] | None:
 
 
 def found_in(module: Any, qualname: str) -> Any:
-    """The class that is called so in `module`."""
+    """The class of this qualified name in `module`."""
     for part in qualname.split("."):
         module = getattr(module, part)
     return module
@@ -39,13 +39,13 @@ def is_named_tuple(node: Any) -> bool:
 
 
 def is_plain(node: Any) -> bool:
-    """Whether it is no object whose attributes are to travel, but data by itself, or a class or function."""
+    """Whether `node` is plain data, a class or a function, and not an object whose attributes are sent."""
     passed = (torch.Tensor, tuple, list, dict, str, bytes, int, float, complex, type(None), type, enum.Enum)
     return isinstance(node, passed) or not (hasattr(node, "__dict__") or hasattr(type(node), "__slots__"))
 
 
 def attributes(node: Any) -> dict[str, Any]:
-    """What an object consists of. Of an nn.Module not what torch itself keeps in each, hooks among it."""
+    """The attributes of an object. For an nn.Module without those that torch keeps in every module, such as hooks."""
     found = dict(getattr(node, "__dict__", {}))
     for cls in type(node).__mro__:
         slots = cls.__dict__.get("__slots__", ())
@@ -59,7 +59,7 @@ def attributes(node: Any) -> dict[str, Any]:
 
 
 def made(cls: Any, found: Mapping[str, Any]) -> Any:
-    """An object of `cls` with these attributes."""
+    """Build an object of `cls` with these attributes."""
     new = object.__new__(cls)
     found = dict(found)
     if issubclass(cls, torch.nn.Module):

@@ -1,13 +1,15 @@
-"""The messages that judge and worker exchange: length-prefixed JSON over one socket, and nothing else.
+"""The messages between judge and worker: length-prefixed JSON over one socket, and nothing else.
 
     judge  ── {"nonce": n, "op": ..., ...} ──►  worker
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
-Ops: load, set up, map, call, go, collect, profile, quit. `worker/main` reads what they carry, `judge/reply` what
-comes back. In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge
-lets it go on, or waits for "go" (worker/calls).
-Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
-untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
+Ops: load, set up, map, call, go, collect, profile, quit. `worker/main` reads their contents, `judge/reply` validates
+the replies. In a call the worker first sends {"nonce": n, "ready": true}. Then it either stops itself until the judge
+continues it, or waits for "go" (worker/calls).
+
+Tensors are never sent here; they lie in shared memory (`arena`). Nothing is ever unpickled. Everything that the worker
+sends is untrusted: a frame that is too long, is no JSON object, or answers another nonce raises `ProtocolViolation`.
+
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
 """
 
@@ -28,7 +30,7 @@ Message = dict[str, Any]
 
 
 class ProtocolViolation(Exception):
-    """The other side sent what no honest one would."""
+    """The other side sent a message that no honest one sends."""
 
 
 class ChannelClosed(Exception):
@@ -36,46 +38,46 @@ class ChannelClosed(Exception):
 
 
 class ReplyTimeout(Exception):
-    """No complete frame came in time."""
+    """No complete frame arrived in time."""
 
 
 class PeerStopped(Exception):
-    """The other side has stopped without a complete frame."""
+    """The other side stopped without a complete frame."""
 
 
 class Watch(Protocol):
-    """What tells that the other side has stopped."""
+    """Reports whether the other side has stopped."""
 
     stopped: bool
 
     def fileno(self) -> int: ...
 
     def note(self) -> None:
-        """Take note of what there is to read."""
+        """Read the waiting reports."""
 
 
 class NoDescriptor(Exception):
-    """A file descriptor that was sent along did not arrive."""
+    """A file descriptor that was sent did not arrive."""
 
 
 class Descriptors(list[int]):
-    """Those that came along and were not taken yet."""
+    """The file descriptors that arrived and were not taken yet."""
 
     def pop(self, index: SupportsIndex = -1) -> int:
-        """Raises NoDescriptor if there is none."""
+        """Take one. Raises NoDescriptor if there is none."""
         if not self:
             raise NoDescriptor(
-                "no shared memory could be given to the process: the submission has lowered RLIMIT_NOFILE, "
+                "the process could receive no shared memory: the submission has lowered RLIMIT_NOFILE, "
                 "or has as many files open as it may"
             )
         return super().pop(index)
 
 
 class Channel:
-    """Frames over a connected stream socket. Bytes that belong to the next frame are kept for it.
+    """Frames over a connected stream socket. Bytes of the next frame are kept for it.
 
-    With `accepts_fds`, file descriptors that came along are appended to `fds`. The judge accepts none: the kernel
-    drops what a worker might send it. `received_bytes` is how long the last frame was.
+    With `accepts_fds`, received file descriptors are appended to `fds`. The judge accepts none: the kernel drops those
+    that a worker sends. `received_bytes`: the length of the last frame.
     """
 
     def __init__(self, connection: socket.socket, accepts_fds: bool = False) -> None:
@@ -93,9 +95,9 @@ class Channel:
         self._connection.close()
 
     def send(self, message: Message, fds: tuple[int, ...] = (), timeout_s: float | None = None) -> None:
-        """One frame, with file descriptors attached to its first byte.
+        """Send one frame, with file descriptors attached to its first byte.
 
-        Raises ValueError if it is too long, ChannelClosed, and ReplyTimeout when the other side does not take it.
+        Raises ValueError if it is too long, ChannelClosed, and ReplyTimeout if the other side does not read it in time.
         """
         body = json.dumps(message, separators=(",", ":")).encode()
         if len(body) > MAX_FRAME_BYTES:
@@ -111,8 +113,8 @@ class Channel:
             raise ChannelClosed(str(error)) from None
 
     def receive(self, timeout_s: float | None = None, watch: Watch | None = None) -> Message:
-        """The next frame's object. Raises ReplyTimeout, ChannelClosed, ProtocolViolation, or if there is a `watch`
-        PeerStopped."""
+        """Receive the object of the next frame. Raises ReplyTimeout, ChannelClosed, ProtocolViolation, and PeerStopped
+        if a `watch` is given."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if self._length is None:
             (self._length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline, watch))
@@ -124,13 +126,13 @@ class Channel:
         return _parse(body)
 
     def awaits(self, timeout_s: float) -> bool:
-        """Whether anything has been sent that was not received yet, or is within this time."""
+        """Whether data has arrived that was not received yet, or arrives within this time."""
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         return bool(self._pending) or bool(poll.poll(timeout_s * 1e3))
 
     def is_quiet(self) -> bool:
-        """True when nothing more has been sent than was received: no frame waits, complete or not."""
+        """Whether nothing has been sent beyond the frames received: no frame waits, complete or not."""
         if self._pending or self._length is not None:
             return False
         try:
@@ -165,7 +167,7 @@ class Channel:
         return taken
 
     def _wait(self, deadline: float | None, watch: Watch) -> None:
-        """Until there is something to read, or nothing more will come."""
+        """Wait until there is something to read, or nothing more can come."""
         while True:
             poll = select.poll()
             poll.register(self._connection, select.POLLIN)
@@ -202,7 +204,7 @@ def _parse(body: bytes) -> Message:
 
 
 def _is_unicode(message: Message) -> bool:
-    """False for lone surrogates, which JSON can escape but nothing can store."""
+    """False for lone surrogates: JSON can escape them, but nothing can store them."""
     try:
         json.dumps(message, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):

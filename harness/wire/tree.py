@@ -1,7 +1,7 @@
-"""The data of a call as a tree of plain JSON, and its tensors apart from it.
+"""The data of a call as a tree of plain JSON, separate from its tensors.
 
-{"tensor": 0}  {"tuple": [..]}  {"list": [..]}  {"dict": {..}}  {"value": 1.5}  {"dtype": "bfloat16"}
-{"named": [module, class, [..]]}  {"object": [module, class, {..}]}  {"enum": [module, class, name]}
+{"tensor": 0}  {"tuple": [..]}  {"list": [..]}  {"dict": {..}}  {"value": 1.5}  {"dtype": "bfloat16"} {"named": [module,
+class, [..]]}  {"object": [module, class, {..}]}  {"enum": [module, class, name]}
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ Leaves = list[tuple[str, torch.Tensor]]
 
 
 def flatten(data: Any, names: Sequence[str] | None, owners: Collection[str] = ()) -> tuple[Any, Leaves]:
-    """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
+    """Return `data` as a JSON tree, and its tensors in order with names for people.
 
-    `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0. Without any,
-    `data` may be of any form, and its tensors are called input 0, input 0.weight or, one by itself, input. `owners` are
-    the modules of whose classes there may be objects.
-    Raises TypeError for anything else that is no tensor, tuple, list, dict with string keys, number, string, bool,
-    dtype or None, and for what holds itself; ValueError where there are not as many members as names.
+    `names` are the names of the members of a top-level tuple. Deeper members are joined by dots: kv_data.fp8.0. Without
+    names, `data` may have any form, and its tensors are called input 0, input 0.weight or, if there is only one, input.
+    `owners`: the modules whose classes objects may have.
+
+    Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool, dtype or
+    None, and for data that contains itself. Raises ValueError if the numbers of members and names differ.
     """
     found: Leaves = []
     try:
         if names is None:
             tree = _flatten(data, "", (), found, owners)
             for name, tensor in found:
-                if tensor.is_meta:  # with names it may be: a problem's own inputs are described without storage
+                if tensor.is_meta:  # allowed with names: Podium describes a problem's inputs without storage
                     raise TypeError(f"{name or 'data'} is a tensor on meta, which cannot be passed to a worker")
             return tree, [(f"input {name}".strip(), tensor) for name, tensor in found]
         if not isinstance(data, tuple | list) or len(data) != len(names):
@@ -43,8 +44,8 @@ def flatten(data: Any, names: Sequence[str] | None, owners: Collection[str] = ()
 
 
 def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners: Collection[str]) -> Any:
-    # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
-    # `leaves` until the garbage collector came by.
+    # Not a function inside `flatten`: a nested function that calls itself is a reference cycle. It would keep every
+    # tensor in `leaves` until the garbage collector runs.
     if isinstance(node, torch.Tensor):
         if node.layout is not torch.strided:
             raise TypeError(f"{name or 'data'} is a tensor of {node.layout}, which cannot be passed to a worker")
@@ -78,8 +79,8 @@ def _members(node: dict[str, Any], name: str, leaves: Leaves, owners: Collection
 
 
 def unflatten(tree: Any, leaf: Callable[[int], Any], module: Callable[[str], Any] = importlib.import_module) -> Any:
-    """The data that `flatten` made `tree` from, with `leaf(i)` in place of tensor i. `module` imports those that have
-    the classes of its objects."""
+    """Rebuild the data from `tree`, with `leaf(i)` in place of tensor i. `module` imports the modules of its objects'
+    classes."""
     ((kind, content),) = tree.items()
     if kind == "tensor":
         return leaf(content)

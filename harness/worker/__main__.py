@@ -1,4 +1,4 @@
-"""Confine this process, and only then become the worker: its imports start threads, which no later confinement reaches.
+"""Confine this process first, and then become the worker: its imports start threads, which later confinement misses.
 
 python3 -m harness.worker --channel FD --stack FD --device cpu|cuda|rocm --threads N --flush-bytes N      < policy
 """
@@ -10,7 +10,7 @@ from harness.sandbox.confinement import confine_as_told
 
 def main() -> None:
     confine_as_told()
-    gc.disable()  # what torch's import makes is no garbage, and to look for some takes a seventh of the time
+    gc.disable()  # torch's import makes no garbage, and collecting takes a seventh of its time
     from harness.worker.main import main as serve
 
     gc.freeze()

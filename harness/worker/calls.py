@@ -3,13 +3,13 @@
     bare           ready, stop │ ─► stop │ ─► answer
     between_stops  ready, stop │ ─► custom_kernel ─► outputs in place, stop │ ─► answer
     awaited        ready, stop │ ─► custom_kernel ─► device done ─► outputs in place ─► answer, stop │
-    armed          ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
+    armed          ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► its own times
     timed          ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
 
-Where │ stands the process is stopped. Inputs are poured by the judge: in `armed` after all of the call has been
-enqueued, else before it. A CPU's calls are `between_stops`: the judge takes its snapshot before the answer is put
-together, for what this process does in Python with cold caches is long beside a short call. What the worker says of its
-own times is shown and never ranked, but for `timed`, which is for devices that the judge's clock does not work on.
+At │ the process is stopped. The judge pours the inputs: in `armed` after the whole call has been enqueued, else before
+it. Calls on a CPU are `between_stops`: the judge takes its snapshot before the answer is built, because this process's
+Python takes long with cold caches, compared with a short call. The worker's own times are shown and never ranked. The
+exception is `timed`, for devices on which the judge's clock does not work.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ Reply = dict[str, Any]
 
 
 def stop() -> None:
-    """Stop this process; returns when the judge has let it go on."""
+    """Stop this process. Returns when the judge continues it."""
     _kill(_own_id(), _STOP)
 
 
 class Calls:
-    """Runs calls on one device. `regions` are the arenas that the judge has given: inputs lie in the one called arena.
+    """Makes calls on one device. `regions`: the arenas that the judge has sent, by name. Inputs lie in the one called
+    "arena".
 
-    The problem's own modules, whose classes are in the data, are imported within `around_imports`.
-    `timer` serves the sequence `timed` alone, `words` the sequence `armed`. Of each one's arguments `around` is entered
-    for the call, and `ready` tells the judge that it may begin and waits for its go if told to.
+    Modules of the problem whose classes are in the data are imported within `around_imports`. `timer` is for the
+    sequence `timed` only, `words` for `armed` only. Each sequence enters its argument `around` for the call. Its
+    argument `ready` tells the judge that the call may begin, and waits for "go" if asked to.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Calls:
     def between_stops(
         self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready
     ) -> Reply:
-        """A call between two stops of this process. Raises what the kernel does after the second. `around` is entered
-        before the first: with cold caches that may take as long as a short call."""
+        """Make a call between two stops of this process. An exception of the kernel is raised after the second stop.
+        `around` is entered before the first stop: with cold caches that may take as long as a short call."""
         data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
         state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}
         outputs = self._outputs(request, {}, state)
@@ -88,7 +89,7 @@ class Calls:
         return outputs.describe(output)
 
     def awaited(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
-        """A call that is over when the device is done with it: the second stop is after the reply was sent."""
+        """Make a call and wait for the device. The second stop comes after the reply is sent."""
         data, outputs = self._data(request), self._outputs(request, self.regions)
         self._transport.poison(request["poison"])
         ready(False)
@@ -101,7 +102,7 @@ class Calls:
         return outputs.describe(output)
 
     def bare(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
-        """Two stops and nothing between them: the least that a stopped call takes."""
+        """Stop twice with nothing in between: the least time of a stopped call."""
         self._data(request)
         self._transport.poison(request["poison"])
         ready(False)
@@ -112,7 +113,7 @@ class Calls:
         return outputs.describe(())
 
     def armed(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
-        """A call of which all is enqueued when this returns, and nothing may have run yet."""
+        """Enqueue a whole call and return. Nothing of it may have run yet."""
         data, turn, words = self._data(request), request["turn"], self._words
         assert words is not None
         with self._pool_in_use():
@@ -143,14 +144,14 @@ class Calls:
         return self.pool.in_use() if self.pool is not None else contextlib.nullcontext()
 
     def collect(self) -> Reply:
-        """Wait for the device. `inside_ns` is what the call's own events say, where it was asked to have some."""
+        """Wait for the device. `inside_ns`: the time between the call's own events, if it was asked to record them."""
         _synchronize()
         self._kept = None
         events, self._events = self._events, None
         return {"inside_ns": None if events is None else max(events[0].elapsed_time(events[1]) * 1e6, 1.0)}
 
     def timed(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
-        """A call that this process times itself, on inputs copied to fresh addresses."""
+        """Make a call that this process times itself, with inputs copied to fresh addresses."""
         arena, transport = self.regions["arena"], self._transport
         assert self._timer is not None
         specs = _specs(request)
@@ -175,7 +176,7 @@ class Calls:
         return {**reply, "inside_ns": sample.latency_ns, "overrun": transport.overrun()}
 
     def null(self, cycles: int) -> CustomKernel:
-        """A kernel that computes nothing: on a GPU one that ends after so many of its clock's cycles."""
+        """A kernel that computes nothing. On a GPU it ends after `cycles` clock cycles."""
         if self._device_type == "cpu":
             return lambda data: ()
 
@@ -186,11 +187,11 @@ class Calls:
         return sleep
 
     def data_of(self, request: dict[str, Any]) -> Any:
-        """The data of a request, over the memory of the arena."""
+        """The data of a request, in the memory of the arena."""
         return self._data(request)
 
     def data_on_device(self, request: dict[str, Any]) -> Any:
-        """The same where a GPU can read it: copied, if the arena is in the host's memory."""
+        """The data of a request where a GPU can read it: copied if the arena is in host memory."""
         if self._device_type == "cpu" or self.regions["arena"].on_device:
             return self._data(request)
         specs = _specs(request)

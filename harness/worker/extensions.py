@@ -1,6 +1,7 @@
-"""torch's extensions on a machine without a GPU: those of C++ are built as everywhere, those with CUDA sources refused.
+"""torch's C++ extensions on a machine without a GPU: those without CUDA sources are built as usual, others are refused.
 
-`load_inline` and `load` would look for the vendor's compiler, and that it is missing would be the submission's error.
+Otherwise `load_inline` and `load` would look for the vendor's compiler, and its absence would look like the
+submission's error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ DEVICE_CODE = (".cu", ".cuh", ".hip")
 
 
 def refuse_device_code() -> None:
-    """From here on, such a build raises NoDevice. What stands in torch's place already stays: `rehearsal`'s does."""
+    """From here on, a build with CUDA sources raises NoDevice. Functions that already replace torch's stay:
+    `rehearsal`'s do."""
     from torch.utils import cpp_extension  # takes a third of a second, which few submissions need
 
     for name in ("load_inline", "load"):

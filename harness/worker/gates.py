@@ -1,9 +1,9 @@
-"""Words in memory shared with the judge, on which the GPU waits and which it writes.
+"""Words in memory shared with the judge.
 
-word GATE    the stream waits until the judge has written this turn's number: inputs too large for one time slice
-             are poured before the call may run
-word DONE    the stream writes this turn's number behind the call: the judge asks for nothing while a call runs that
-             is longer than a time slice
+word GATE    the stream waits until the judge has written this turn's number: inputs that are too large for one time
+             slice are poured before the call may run
+word DONE    the stream writes this turn's number after the call: while a call longer than a time slice runs, the judge
+             asks the device for nothing
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAPPED, _GREATER_OR_EQUAL = 2, 0  # CU_MEMHOSTREGISTER_DEVICEMAP, CU_STREAM_WAI
 
 
 class Words:
-    """The words at the beginning of `flag`, on CUDA's default stream. Raises OSError if that cannot be."""
+    """The words at the beginning of `flag`, used on CUDA's default stream. Raises OSError if CUDA cannot map them."""
 
     def __init__(self, driver: Any, flag: Arena) -> None:
         self._driver, self._flag = driver, flag
@@ -27,16 +27,16 @@ class Words:
         self._on_device = device.value
 
     def shut(self, turn: int) -> None:
-        """What is enqueued from here on waits for the judge to begin this turn."""
+        """Make everything enqueued from here on wait until the judge begins this turn."""
         place, flags = ctypes.c_uint64(self._on_device + GATE), ctypes.c_uint(_GREATER_OR_EQUAL)
         _succeed(self._driver.cuStreamWaitValue32_v2(None, place, ctypes.c_uint32(turn), flags))
 
     def open(self, turn: int) -> None:
-        """Let through whatever waits: the call has failed, and nobody will open."""
+        """Open the gate for a failed call: the judge will not."""
         ctypes.c_uint32.from_address(self._flag.address + GATE).value = turn
 
     def mark(self, turn: int) -> None:
-        """Write the turn's number when what has been enqueued is done."""
+        """Have the stream write the turn's number when everything enqueued so far is done."""
         place = ctypes.c_uint64(self._on_device + DONE)
         _succeed(self._driver.cuStreamWriteValue32_v2(None, place, ctypes.c_uint32(turn), ctypes.c_uint(0)))
 

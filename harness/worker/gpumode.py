@@ -1,11 +1,11 @@
-"""What files written for GPU MODE's competitions import beside themselves, and what is here of it.
+"""The modules that files written for GPU MODE's competitions import, and which of them exist here.
 
     task         input_t, output_t, TestSpec    here: for annotations, as in the templates
     utils        set_seed, make_match_reference, verbose_allclose, ...    not here: a submission is one file
     reference    ref_kernel, generate_input, check_implementation         not here: the judge has it
 
-The templates take task alone, but for one that calls reference.ref_kernel: gpu-mode/reference-kernels, problems/, 2025
-and 2026. The others belong to eval.py, which seeds, compares and times there; here the judge does that.
+The templates import only task, except one that calls reference.ref_kernel: gpu-mode/reference-kernels, problems/, 2025
+and 2026. The other modules belong to eval.py, which seeds, compares and times there. Here the judge does that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 NAMES: dict[str, Any] = {"input_t": Any, "output_t": Any, "TestSpec": dict}
-"""`TestSpec` as eval.py falls back on it."""
+"""`TestSpec` is the type that eval.py falls back to."""
 
 _ONE_FILE = "a submission is one file, and of GPU MODE's modules only task is here"
 _HINTS = {
@@ -32,7 +32,7 @@ def task_module() -> types.ModuleType:
 
 
 def hint(error: BaseException) -> str:
-    """What to write instead, for an import of something of the contest's that is not here; else ""."""
+    """Advice for an import of a contest module that is not here; else ""."""
     if not isinstance(error, ImportError) or not isinstance(error.name, str):
         return ""
     missing = isinstance(error, ModuleNotFoundError) != (error.name == "task")

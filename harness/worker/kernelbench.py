@@ -1,4 +1,4 @@
-"""KernelBench's form of a submission: a class ModelNew in the place of a function."""
+"""KernelBench's form of a submission: a class ModelNew in place of a function."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import torch
 
 MOST_NAMED = 6
-"""Members of a state that a sentence names."""
+"""Members of a state that a sentence names, at most."""
 
 
 class ModelCall:
-    """A class with ModelNew's constructor and forward, as a `custom_kernel`, to be called within `around_call`.
-    `around` is entered to build it and to call it, `device` is where it computes."""
+    """A class with ModelNew's constructor and forward, in the form of a `custom_kernel` that is called within
+    `around_call`. `around` is entered to build it and to call it. `device`: where it computes."""
 
     def __init__(self, cls: type, around: Callable[[], Any], device: str) -> None:
         self._class, self._around, self._device = cls, around, device
         self._model: Any = None
 
     def set_up(self, data: Any) -> None:
-        """`data`: the constructor's arguments, the state of the judge's model, the seed that it was built with, and the
-        precision that it was cast to, if it was. A model whose state has other names or shapes keeps what it has drawn
-        from that seed itself, and what it printed says so."""
+        """Build the model. `data`: the constructor's arguments, the state of the judge's model, the seed that it was
+        built with, and the precision that it was cast to, if any. A model whose state has other names or shapes keeps
+        the weights that it has drawn from that seed, and its output says so."""
         init, state, seed, precision = data
         with self._around():
             torch.manual_seed(seed)
@@ -49,7 +49,7 @@ class ModelCall:
 
 
 def _not_loaded(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> str:
-    """Why a model does not get the judge's weights, in words."""
+    """Say in words why a model does not get the judge's weights."""
     shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
     due = {name: tuple(tensor.shape) for name, tensor in state.items()}
     unlike = [f"{name} {due[name]}" for name in due if shapes.get(name) != due[name]]

@@ -1,7 +1,7 @@
-"""Importing a submission: from one file to its `custom_kernel`, or a failure that says whose fault it is.
+"""Import a submission: from one file to its `custom_kernel`, or a failure with the right verdict.
 
-Files written for GPU MODE's competitions find the module `task` that they import (gpumode). On a CPU, a submission that
-uses Triton is given the interpreter with its arithmetic put right.
+Files written for GPU MODE's competitions can import the module `task` (gpumode). On a CPU, a submission that uses
+Triton gets the interpreter with corrected arithmetic.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
-_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of interpreter and of hip: not here, perhaps elsewhere
+_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of interpreter and hip: it may run elsewhere
 _COMPILE_ERROR_STARTS = ("Error building extension", "Error compiling objects for extension")
 
 
 class Unloadable(Exception):
-    """The submission's file does not give a `custom_kernel`."""
+    """The submission's file defines no usable `custom_kernel`."""
 
 
 class LoadedSubmission:
-    """A submission's `custom_kernel`, ready to be called, and how it must be called on this device."""
+    """A submission's `custom_kernel`, ready to be called, and the context for its calls on this device."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class LoadedSubmission:
 
 
 def emulated() -> dict[str, Any]:
-    """Of this process's launches in the emulator: for which chip, how many instructions, and what is remarked."""
+    """This process's launches in the emulator: the chip, the number of instructions, and the emulator's remarks."""
     launches = sys.modules.get("harness.emulated.launches")
     return launches.emulated() if launches else {"emulated": None}
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
-"""In the place of a submission where none was loaded, for calls that are to be idle."""
+"""Used if no submission was loaded, for null calls."""
 
 
 _COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MULTILINE)
@@ -62,23 +62,23 @@ _COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MUL
 
 
 _NAMES_A_LINE = re.compile(r"^CompilationError: \w+, line \d+: ")
-"""As the front end says it: the kernel's own line, which is not the one that launches it."""
+"""The front end's message already names the kernel's line, which is not the line that launches the kernel."""
 
 
 def load(
     path: Path, interpreted: bool, modules: Mapping[str, str] = MappingProxyType({}), models: bool = False
 ) -> LoadedSubmission:
-    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels. `modules`: the texts
-    of those that belong to the problem, by name, which it may import once they were provided. `models`: it has a class
+    """Import the file at `path`. `interpreted`: there is no GPU for its Triton kernels. `modules`: the texts of the
+    problem's modules by name, which the submission may import once they were provided. `models`: the file has a class
     ModelNew.
 
-    Raises Unloadable without a callable `custom_kernel` or a ModelNew, and whatever the file raises when imported.
+    Raises Unloadable without a callable `custom_kernel` or a ModelNew, and any exception of the import.
     """
     try:
-        with tokenize.open(path) as file:  # as Python reads it: in UTF-8, or as the file says
+        with tokenize.open(path) as file:  # decodes as Python does: in UTF-8, or in the encoding that the file names
             source = file.read()
     except (UnicodeDecodeError, SyntaxError) as error:
-        raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
+        raise Unloadable("the file is not UTF-8 and names no other known encoding") from error
     everything = "\n".join([source, *modules.values()])
     around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
     if "task" not in modules:
@@ -105,15 +105,15 @@ def load(
 
 
 def release_builds() -> None:
-    """Remove the locks of builds that a process which was killed has left: torch waits for such a file without end
-    (torch.utils.file_baton). No process that builds may live."""
+    """Remove the locks that a killed process left in its builds: torch waits for such a file forever
+    (torch.utils.file_baton). No process that builds may be alive."""
     for lock in Path(os.environ.get("TORCH_EXTENSIONS_DIR", os.devnull)).rglob("lock"):
         with contextlib.suppress(OSError):
             lock.unlink()
 
 
 def provide(modules: Mapping[str, str], interpreted: bool) -> Callable[[], Any]:
-    """Make the problem's own modules ready to be imported. The context in which that is to be done."""
+    """Make the problem's own modules ready for import. Returns the context in which to import them."""
     for name, text in modules.items():
         Path(f"{name}.py").write_text(text, encoding="utf-8")  # in the working directory, the first on the path
         sys.modules.pop(name, None)
@@ -122,14 +122,14 @@ def provide(modules: Mapping[str, str], interpreted: bool) -> Callable[[], Any]:
 
 
 def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
-    """What the judge is told of an exception: whose verdict it is, one sentence, the submission's own traceback.
+    """Describe an exception for the judge: the kind of verdict, one sentence, the submission's own traceback.
 
-    Raises nothing, whatever the exception does when it is looked at.
+    Raises nothing, whatever the exception's own code does.
     """
     try:
         return _described(error, path)
-    except BaseException:  # its __str__, __class__ or __traceback__ is the submission's own code
-        message = "the submission raised an exception that raises another when it is looked at"
+    except BaseException:  # __str__, __class__ and __traceback__ may be the submission's own code
+        message = "the submission raised an exception whose own code raises another"
         return {"kind": "runtime_error", "message": message, "detail": ""}
 
 
@@ -145,7 +145,7 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
     message = _sentence(error, text)
     if first is not error:
         message += f", the first of them {_sentence(first, _text(first))}"
-    # What torch calls an error is the command that failed; among what that printed is the compiler's.
+    # torch's error names the command that failed. The compiler's own error is in the output of that command.
     of_compiler = _COMPILER_ERROR.search(text) if kind == "compile_error" else None
     if of_compiler is not None:
         message = of_compiler[1]
@@ -168,9 +168,9 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
 
 
 def _sentence(error: BaseException, text: str) -> str:
-    """`ValueError: no such shape`, or that it says nothing."""
+    """`ValueError: no such shape`, or the name with "without a message"."""
     said = _first_line(text)
-    name = _first_line(type(error).__name__)[:200]  # it may be any text, too
+    name = _first_line(type(error).__name__)[:200]  # the name may be any text too
     return f"{name}: {said}" if said else f"{name} without a message"
 
 
@@ -179,7 +179,7 @@ def _first_line(text: str) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """What it says of itself; an exception's `__str__` may raise another, or return no text."""
+    """The exception's text. Its `__str__` may raise, or return no text."""
     try:
         return str(error)
     except BaseException as another:
@@ -187,25 +187,26 @@ def _text(error: BaseException) -> str:
 
 
 def _first_of_group(error: BaseException) -> BaseException:
-    """The first exception in a group, or in a group in it; of what is no group, itself."""
+    """The first exception in a group, also in nested groups. Any other exception is returned as it is."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _signature(error: BaseException, text: str) -> str:
-    """What custom_kernel should take, where it could not be called at all."""
+    """A hint on the arguments of custom_kernel, if the call itself failed."""
     if isinstance(error, TypeError) and text.startswith("custom_kernel() ") and "argument" in text:
         return "it is called as custom_kernel(data)"
     return ""
 
 
 def _own_frames(error: BaseException, path: Path) -> list[traceback.FrameSummary]:
-    """The submission's own frames, down to where it went wrong: an interpreted kernel's are those of the cause."""
+    """The submission's own frames, down to the cause. For an interpreted kernel they include those of the cause's
+    traceback."""
     own: list[traceback.FrameSummary] = []
     seen: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and not any(cause is one for one in seen):  # two may be each other's cause
+    while cause is not None and not any(cause is one for one in seen):  # causes may form a cycle
         seen.append(cause)
         own += [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(path)]
         cause = cause.__cause__
@@ -213,7 +214,7 @@ def _own_frames(error: BaseException, path: Path) -> list[traceback.FrameSummary
 
 
 def _storable(text: str) -> str:
-    """`text` without what no file can hold: an exception's message may be made of lone surrogates."""
+    """`text` without characters that no file can hold: an exception's message may have lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -227,7 +228,8 @@ def _is_compile_error(error: BaseException, text: str) -> bool:
 
 
 def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
-    """What a submission written for a GPU needs on a CPU; nothing for one that mentions neither Triton nor CUDA."""
+    """Set up the replacements that GPU code needs on a CPU. Returns the context for calls and a counter of launches.
+    Nothing is done for a source that mentions neither Triton nor CUDA."""
     if "harness.hip" in source and os.environ.get("PODIUM_EMULATE"):
         from harness.emulated import hip
 
@@ -253,7 +255,7 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
 
 
 def _limit_waves() -> None:
-    """So that a wave without an end is a finding before the call's time is over."""
+    """Limit a wave's time, so that an endless wave is reported before the call's time is over."""
     from harness.emulated.launches import of_process
 
     of_process(os.environ["PODIUM_EMULATE"]).limit_s = float(os.environ.get("PODIUM_EMULATE_WAVE_S", "inf"))

@@ -1,10 +1,10 @@
-"""The worker's program: read a request, do it, answer; end when told to or when the judge is gone.
+"""The worker's program: read a request, do it, answer. It ends when told to or when the judge is gone.
 
     python3 -m harness.worker --channel FD --stack FD --device cpu|cuda|rocm --threads N --flush-bytes N
 
-Frames are in `wire/protocol`, replies as the judge reads them in `judge/reply`. `load`, `set up`, `call` and `profile`
-run the submission's code, and nothing else does. An exception of the
-submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
+`wire/protocol` defines the frames, `judge/reply` the replies. Only `load`, `set up`, `call` and `profile` run the
+submission's code. An exception of the submission is an ordinary answer. If anything else ends the process, the judge
+notices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Worker:
         self._pools: list[Pool] = []
 
     def serve(self) -> None:
-        """Answer requests until `quit`. Raises ChannelClosed when the judge is gone."""
+        """Answer requests until `quit`. Raises ChannelClosed if the judge is gone."""
         while True:
             request = self._channel.receive()
             self._nonce, self._began = request["nonce"], False
@@ -52,7 +52,7 @@ class Worker:
                 self._say("reply", self._answer(request))
             except ChannelClosed:
                 raise
-            except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
+            except BaseException as error:  # the submission may raise SystemExit and KeyboardInterrupt too
                 self._say("failure", load.describe_failure(error, self._path))
             if request.get("sequence") == "awaited" and self._began:
                 stop()
@@ -117,7 +117,7 @@ class Worker:
         return {**found, "launches": submission.interpreted_launches(), "executed": executed}
 
     def _be_ready(self, waits: bool) -> None:
-        """Tell the judge that it may begin, and if told to wait until it says go. Raises ChannelClosed."""
+        """Tell the judge that the call may begin, and wait for its "go" if asked to. Raises ChannelClosed."""
         self._began = True
         self._say("ready", True)
         if waits:
@@ -127,7 +127,7 @@ class Worker:
         self._channel.send({"nonce": self._nonce, kind: what})
 
     def _get_ready(self) -> None:
-        """Not done at the start: a worker that waits for its turn leaves the device to the one that has it."""
+        """Set up the device. Not done at the start: a waiting worker leaves the device to the process that uses it."""
         if self._device_kind == "cpu":
             self._calls = Calls("cpu", CpuTransport())
             return
@@ -136,14 +136,14 @@ class Worker:
         if self._channel.fds:
             self._gpu_memory = CudaMemory.of_torch()
             words = Words(ctypes.CDLL("libcuda.so.1"), Arena.adopt(self._channel.fds.pop(), FLAG_BYTES))
-        timer = functools.cache(lambda: GpuTimer(self._flush_bytes))  # its buffers are for those who need it
+        timer = functools.cache(lambda: GpuTimer(self._flush_bytes))  # allocates its buffers only if it is used
         self._calls = Calls("cuda", transport, timer, words)
 
     def _map(self, region: str, size: int, on_device: bool) -> None:
         fd = self._channel.fds.pop()
         arena = DeviceArena.adopt_on(self._gpu_memory, fd, size) if on_device else Arena.adopt(fd, size)
         if region == "pool":
-            # Those before stay, callbacks and all: torch gives back to them what was allocated there.
+            # Earlier pools and their callbacks stay: torch returns to them the memory allocated there.
             self._pools.append(Pool(arena, ctypes.CDLL("libcuda.so.1")))
             self._calls.pool = self._pools[-1]
         elif region in self._calls.regions:
@@ -170,25 +170,25 @@ def main() -> None:
         os._exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: the hooks and threads that a submission left behind get no say in how this ends.
+    # Not sys.exit: hooks and threads that a submission left behind must not change the exit.
     os._exit(0)
 
 
 def _die_with_parent() -> None:
-    """A judge that is killed takes its workers along."""
+    """Ask the kernel to kill this process when its parent dies, so that a killed judge leaves no worker."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def _tell_where_it_is(fd: int) -> None:
-    """To who asks by this signal, through this pipe: the judge does, before it ends what took too long."""
+    """Write this process's stack to `fd` on SIGUSR1. The judge asks for it before it ends a slow call."""
     os.set_inheritable(fd, False)
     faulthandler.register(signal.SIGUSR1, file=fd, all_threads=False)
 
 
 def _hide_harness_from_imports() -> None:
-    """The submission's directory stands first on the path, and a checkout is not on it; where Podium is installed, what
-    it needs lies beside it."""
+    """Put the submission's directory first on the path and remove the checkout. An installed Podium stays: the
+    submission's dependencies lie beside it."""
     here, root = installed(), ROOT
     sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if here or Path(entry).resolve() != root]

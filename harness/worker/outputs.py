@@ -1,8 +1,8 @@
-"""What a call returned, described for the judge, and put where the judge can read it.
+"""Describe the outputs of a call for the judge, and put them where the judge can read them.
 
-An output that lies in memory which the judge has mapped, the arena or the pool, stays where it is. Any other is copied
-into the arena's tail, within the time that counts. Where outputs may have any strides, one whose elements lie apart
-keeps its own, and one that is expanded is made contiguous first.
+An output in memory that the judge has mapped, the arena or the pool, stays there. Any other output is copied into the
+arena's tail, within the timed interval. If outputs may have any strides, an output whose elements do not share memory
+keeps its strides, and an expanded one is made contiguous first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _strided = torch.strided
 _TRAVEL = frozenset(DTYPES.values())
 
 MAX_OUTPUTS = 16
-"""Of more returned values than this only the number is reported; no problem has so many."""
+"""Of more returned values only the number is reported. No problem has so many."""
 
 Copy = Callable[[int, int, int], object]
-"""To this address, from that, so many bytes."""
+"""(destination address, source address, number of bytes)"""
 
 
 def members(output: Any) -> list[Any]:
@@ -36,10 +36,12 @@ def members(output: Any) -> list[Any]:
 
 
 class Outputs:
-    """Where one call's outputs lie. `regions` are the arenas that the judge has mapped too, by name, in which they may
-    stay. `supplied` has the addresses of tensors that lie at these offsets in the arena, or will be copied back there
-    in any case. The tail of `arena`, for the others, begins at `tail`, a multiple of ALIGNMENT. `strided`: outputs
-    may have any strides."""
+    """The places of one call's outputs.
+
+    `regions`: the arenas by name that the judge has mapped too; outputs may stay there. `supplied`: the addresses of
+    tensors that lie at these offsets in the arena, or will be copied back there anyway. `tail`: the start of the tail
+    of `arena` for all other outputs, a multiple of ALIGNMENT. `strided`: outputs may have any strides.
+    """
 
     def __init__(
         self,
@@ -59,18 +61,18 @@ class Outputs:
         self._places: list[dict[str, Any]] = []
 
     def put(self, output: Any) -> None:
-        """Bring what a call has returned where the judge can read it. This is within the time that counts, and on a CPU
-        with cold caches, where each line of Python that is left out saves a microsecond."""
+        """Bring the outputs where the judge can read them. This is within the timed interval, on a CPU with cold
+        caches: each line of Python saved is a microsecond."""
         self._returned = members(output)
         self._several = _type(output) in (tuple, list)
         if self._strided:
-            if not self._several and issubclass(_type(output), tuple):  # its members have names, as torch.sort's have
+            if not self._several and issubclass(_type(output), tuple):  # a named tuple, such as torch.sort's
                 self._returned, self._several = list(tuple.__iter__(output)), True
             self._returned = [_dense(member) for member in self._returned]
         self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
 
     def describe(self, output: Any) -> dict[str, Any]:
-        """What was returned and `put`, as CallReply has it."""
+        """Describe the outputs after `put`, in the form of CallReply."""
         described = zip(self._returned, self._places, strict=False)
         return {
             "several": self._several,
@@ -91,7 +93,7 @@ class Outputs:
         }
 
     def _place(self, output: Any) -> dict[str, Any]:
-        """Where the bytes of a plain dense tensor are, copied if need be; nothing of anything else."""
+        """The place of a plain dense tensor's bytes, which are copied if necessary. {} for anything else."""
         if _type(output) is not _Tensor or output.dtype not in _TRAVEL or output.layout is not _strided:
             return {}
         if output.device.type != self._device_type:
@@ -121,8 +123,8 @@ class Outputs:
 
 
 def _dense(output: Any) -> Any:
-    """`output`, or a contiguous copy of a plain tensor some elements of which share a place, or whose memory holds what
-    it is the negative of."""
+    """Return `output`, or a contiguous copy if some of its elements share memory, or if its memory holds negated
+    values."""
     if _type(output) is not _Tensor or output.layout is not _strided:
         return output
     if _is_neg(output):

@@ -1,7 +1,7 @@
-"""GPU memory that the judge has mapped too, from which a call's own allocations are taken.
+"""GPU memory that the judge has mapped too. A call's own allocations are taken from it.
 
-The judge takes its snapshot of an output from there by itself, at the moment at which the call ends. An output that
-lies elsewhere must be copied first, in the time that counts.
+The judge takes its snapshot of an output there by itself when the call ends. An output elsewhere must be copied first,
+within the timed interval.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from harness.wire.arena import Arena
 
 GRAIN = 2 << 20
-"""Bytes. torch asks for memory in segments of at least as much (kSmallBuffer, c10/cuda/CUDACachingAllocator.cpp)."""
+"""Bytes. torch asks for memory in segments of at least this size (kSmallBuffer, c10/cuda/CUDACachingAllocator.cpp)."""
 
 _use = torch.cuda.use_mem_pool
 
 
 class Pool:
-    """A pool of torch's over `arena`. What does not fit there is allocated as usual, by `driver`, libcuda."""
+    """A memory pool of torch's in `arena`. Allocations that do not fit are made as usual, by `driver`, libcuda."""
 
     def __init__(self, arena: Arena, driver: Any) -> None:
         self._arena, self._driver = arena, driver
@@ -35,7 +35,7 @@ class Pool:
         self._pool = torch.cuda.MemPool(self._allocator)
 
     def in_use(self) -> AbstractContextManager[Any]:
-        """What this thread allocates within is taken from the arena."""
+        """Within this block this thread's allocations are taken from the arena."""
         return _use(self._pool)
 
     def _allocate(self, size: int, device: int, stream: int | None) -> int | None:

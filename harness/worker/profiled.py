@@ -1,6 +1,6 @@
-"""A call that torch's profiler looks at. What it says is for the submission's author; nothing is judged by it.
+"""A call under torch's profiler. The result is for the submission's author; no verdict depends on it.
 
-call ─► torch.autograd.profiler ─► operators (CPU) or kernels (GPU), each with how often and how long
+call ─► torch.autograd.profiler ─► operators (CPU) or kernels (GPU), each with its count and time
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ OTHERS = "(all others)"
 
 
 def profiled(call: Callable[[], Any], on_gpu: bool, most_parts: int, longest_name: int) -> dict[str, Any]:
-    """`call_ns` of one call under the profiler, and its `parts`: name (at most `longest_name` characters), count and
-    own time in ns, the longest first; what is beyond `most_parts` is added up. Raises what the call does."""
-    # What torch.profiler.profile is made of; that imports torch's compiler, which takes seconds.
+    """Profile one call. Returns its `call_ns`, and its `parts`: name (at most `longest_name` characters), count and own
+    time in ns, the longest first. Parts beyond `most_parts` are added up. Raises what the call raises."""
+    # Used by torch.profiler.profile, which would import torch's compiler: that takes seconds.
     from torch.autograd.profiler import profile
 
     with profile(use_device="cuda" if on_gpu else None, use_kineto=True) as profiler:
@@ -36,14 +36,14 @@ def profiled(call: Callable[[], Any], on_gpu: bool, most_parts: int, longest_nam
 
 
 def _operators(profiler: Any) -> dict[str, tuple[int, float]]:
-    """Every operator's own time, without that of the operators it called."""
+    """Each operator's own time, without the operators that it called."""
     return {event.key: (event.count, 1e3 * event.self_cpu_time_total) for event in profiler.key_averages()}
 
 
 def _kernels(profiler: Any) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, float]] = {}
     for event in profiler.kineto_results.events():
-        if event.device_type() == torch.autograd.DeviceType.CUDA:  # ROCm's as well
+        if event.device_type() == torch.autograd.DeviceType.CUDA:  # also on ROCm
             count, own_ns = found.get(event.name(), (0, 0.0))
             found[event.name()] = (count + 1, own_ns + event.duration_ns())
     return found

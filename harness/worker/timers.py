@@ -1,9 +1,9 @@
-"""Timing a call in the worker itself, for GPUs that the judge's clock does not work on.
+"""Time a call in the worker itself, for GPUs on which the judge's clock does not work.
 
     synchronise ─► inputs copied ─► sleep │ flush ─► event ─► call ─► event │ synchronise
 
-The device sleeps while the host enqueues what stands between the bars, so no gap on the host's side falls between the
-events. Every handle is taken when this module is imported, before the submission is.
+The device sleeps while the host enqueues the steps between the bars, so no pause of the host falls between the events.
+All handles are taken when this module is imported, before the submission is.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from harness.wire.flusher import Flusher
 
 SLEEP_US = 500.0
-"""What most hosts take to enqueue a call, several times over."""
+"""Several times the time that most hosts need to enqueue a call."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed call: what it returned, how long it took, and what to know about the number."""
+    """One timed call: its output, its latency, and remarks on the latency."""
 
     output: Any
     latency_ns: float
@@ -31,14 +31,14 @@ class Sample:
 
 class Timer(Protocol):
     def sample(self, call: Callable[[], Any], page_in: Callable[[], Any] = lambda: None) -> Sample:
-        """Have the inputs there by `page_in`, empty the caches, time `call` once."""
+        """Bring the inputs with `page_in`, empty the caches, and time `call` once."""
 
 
 class GpuTimer:
-    """A pair of events on the current stream. `gpu` is torch.cuda, which serves CUDA and ROCm alike.
+    """A pair of events on the current stream. `gpu` is torch.cuda, for CUDA and ROCm alike.
 
-    If the device reached the first event before the host was done, a wait for the host may be in the interval: the
-    sample is labelled host-bound and counted as it is.
+    If the device reached the first event before the host was done, the interval may contain a wait for the host. Such a
+    sample is labelled host-bound and counts as it is.
     """
 
     def __init__(self, flush_bytes: int, gpu: Any = torch.cuda, sleep_us: float = SLEEP_US) -> None:
@@ -61,9 +61,9 @@ class GpuTimer:
         return Sample(output, latency_ns, () if hidden else ("host-bound",))
 
     def _cycles_a_us(self) -> float:
-        """Of `_sleep`, measured, since its clock is the device's and varies."""
+        """Cycles of `_sleep` in a microsecond. Measured, because it counts the device's clock, which varies."""
         cycles = 1_000_000
-        for _ in range(2):  # the first one wakes the device
+        for _ in range(2):  # the first wakes the device
             start, end = self._event(enable_timing=True), self._event(enable_timing=True)
             start.record()
             self._sleep(cycles)

@@ -1,7 +1,7 @@
-"""Moving bytes between the arena and the memory that a submission sees, one class a kind of device.
+"""Move bytes between the arena and the submission's memory: one class for each kind of device.
 
-The copies are raw ones, by the C library or the GPU's runtime, through handles taken here, when this module is
-imported: before the submission is. A submission that overrides torch's operators does not get between them.
+The copies are raw ones, by the C library or the GPU's runtime. Their handles are taken when this module is imported,
+before the submission is. So a submission that overrides torch's operators cannot interfere.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _memmove = ctypes.memmove
 _memset = ctypes.memset
 
 SMALL_COPIES, SMALL_BYTES = 8, 128 << 10
-"""How many blocks of one size are filled on a CPU, and up to which size: from there on glibc maps memory anew."""
+"""How many blocks of one size are filled on a CPU, and the largest such size: for larger ones glibc maps new memory."""
 
 POISON_BYTE = 0xFF
-"""A run of 0xFF is NaN in every float format but the two FNUZ ones, where it is the most negative number."""
+"""Bytes of 0xFF are NaN in every float format but the two FNUZ ones, where they are the most negative number."""
 
 SHIFTS = 64
-"""How many different offsets a fresh tensor may start at inside its allocation, ALIGNMENT bytes apart."""
+"""The number of offsets at which a fresh tensor may start inside its allocation, ALIGNMENT bytes apart."""
 
 
 class Transport(Protocol):
     def place(self, spec: TensorSpec) -> torch.Tensor:
-        """A fresh tensor for the values at `spec`, at an address that the submission cannot have foreseen."""
+        """A fresh tensor for the values at `spec`, at an address that the submission cannot predict."""
 
     def page_in(self, arena: Arena, spec: TensorSpec, address: int) -> None:
         """Copy the values at `spec` to `address`."""
@@ -43,17 +43,17 @@ class Transport(Protocol):
         """Copy the memory at `address` to `spec`."""
 
     def copy(self, destination: int, source: int, count: int) -> object:
-        """Copy so many bytes from one address to another."""
+        """Copy `count` bytes from one address to another."""
 
     def poison(self, sizes: list[int]) -> None:
-        """Leave NaN where the next allocations of these sizes are likely to land."""
+        """Leave NaN where the next allocations of these sizes will probably lie."""
 
     def overrun(self) -> list[int]:
-        """Which of the tensors paged in since the last time asked, by number, have had bytes beside them written."""
+        """The numbers of the tensors paged in since the last call of this function beside which bytes were written."""
 
 
 class CpuTransport:
-    """Host to host. A submission gets the arena's own memory: nothing is placed and paged in."""
+    """Copies within host memory. A submission gets the arena's own memory: nothing is placed or paged in."""
 
     copy = staticmethod(_memmove)
 
@@ -67,7 +67,7 @@ class CpuTransport:
         _memmove(arena.address + spec.offset, address, spec.nbytes)
 
     def poison(self, sizes: list[int]) -> None:
-        # The C library has several places for a small block, and gives the one that fits best: all of them are filled.
+        # The C library keeps several free blocks for small sizes and takes the best fit, so several are filled.
         often = [size for size in sizes for _ in range(SMALL_COPIES if size <= SMALL_BYTES else 1)]
         blocks = [_empty(size, dtype=torch.uint8) for size in often]
         for block, size in zip(blocks, often, strict=True):
@@ -78,9 +78,10 @@ class CpuTransport:
 
 
 class GpuTransport:
-    """Copies on the current stream, through the CUDA or HIP runtime that torch has loaded.
+    """Copies on the current stream, by the CUDA or HIP runtime that torch has loaded.
 
-    They take their turn on the stream. With an arena in host memory the runtime may wait for them, and for the stream.
+    They take their turn on the stream. If the arena is in host memory, the runtime may wait for them and for the
+    stream.
     """
 
     def __init__(self, runtime: GpuRuntime, device: str) -> None:
@@ -119,9 +120,9 @@ class GpuTransport:
 
 @dataclass(frozen=True)
 class _Guard:
-    """The bytes before and after a tensor inside its allocation, which nobody has any business to write.
+    """The bytes before and after a tensor inside its allocation, which nothing may write.
 
-    It keeps the allocation: a submission that lets go of its inputs does not free what is looked at afterwards.
+    It keeps the allocation alive: a submission that drops its inputs does not free the bytes that are checked later.
     """
 
     block: torch.Tensor
@@ -132,7 +133,7 @@ class _Guard:
 
 
 class GpuRuntime:
-    """The calls needed of libcudart or libamdhip64. Each raises on a failure.
+    """The functions of libcudart or libamdhip64 that are needed. Each raises on a failure.
 
     They work on the default stream, which is torch's current one unless a submission changed it.
     """
@@ -150,17 +151,17 @@ class GpuRuntime:
 
     @classmethod
     def loaded_by_torch(cls) -> GpuRuntime:
-        """The runtime that this process's torch uses. Raises OSError when there is none."""
+        """The runtime that this process's torch uses. Raises OSError if there is none."""
         if torch.version.hip:
             return cls(_mapped_library("libamdhip64.so"), "hip")
         return cls(_mapped_library("libcudart.so"), "cuda")
 
     def copy(self, destination: int, source: int, count: int) -> None:
-        """To or from the host; done when this returns."""
+        """Copy to or from the host. Returns when the copy is done."""
         _succeed(self._copy(destination, source, count, self._COPY_DIRECTION_FROM_ADDRESSES), "memcpy")
 
     def enqueue_copy(self, destination: int, source: int, count: int) -> None:
-        """Any way; done when what is on the default stream before it and the copy itself are."""
+        """Enqueue a copy in any direction on the default stream."""
         direction, default_stream = self._COPY_DIRECTION_FROM_ADDRESSES, None
         _succeed(self._enqueue_copy(destination, source, count, direction, default_stream), "asynchronous memcpy")
 
@@ -174,7 +175,8 @@ class GpuRuntime:
 def _shifted(spec: TensorSpec, device: str) -> tuple[torch.Tensor, _Guard]:
     block = _empty(spec.nbytes + (SHIFTS + 2) * ALIGNMENT, dtype=torch.uint8, device=device)
     start = _data_ptr(block)
-    # torch's CPU allocator aligns to 64 bytes only; a submission may count on what GPUs guarantee.
+    # torch's CPU allocator aligns to 64 bytes only; a submission may rely on the alignment of GPUs.
+
     shift = (1 + secrets.randbelow(SHIFTS)) * ALIGNMENT + -start % ALIGNMENT
     raw = block[shift : shift + spec.nbytes]
     end = start + shift + spec.nbytes
