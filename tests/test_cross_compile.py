@@ -368,7 +368,7 @@ def test_a_crash_of_the_compiler_names_the_kernel_and_its_last_words():
     said = f"{file}:7:3: error: 'tt.dot' op expected other types\n"
     assert fault.of_outcome(ForkedCall(None, 1, "", said), "copy", file, 12).line == 7
     late = fault.of_outcome(ForkedCall(None, None, "", ""), "copy (BLOCK=64)", file, 12)
-    assert late == fault.CompileFault("the compiler was still at copy (BLOCK=64) when its time was up", 12)
+    assert late == fault.CompileFault("the compiler ran out of time on copy (BLOCK=64)", 12)
     assert fault.of_outcome(ForkedCall(None, 0, "", "a warning\n"), "copy", file, 12) is None
 
 

@@ -53,7 +53,7 @@ def test_a_problem_that_is_bundled_or_imported_keeps_its_name(podium, toy_root, 
     (toy_root / "configs" / "imported.yml").write_text("elsewhere: /nowhere\n")
     for name in ("bundled", "elsewhere"):
         code, out, err = podium("new-problem", name)
-        assert (code, out) == (2, "") and f"{name} is no name for a problem: there is one called so" in err
+        assert (code, out) == (2, "") and f"{name} is no name for a problem: a problem has that name" in err
         assert not (toy_root / "problems" / name).exists()
 
 
@@ -239,9 +239,9 @@ def test_the_table_keeps_to_its_width_and_ends_with_a_summary():
         Fact("torch", "not installed", "broken", "pip install torch", True),
     ]
     lines = rendered.text(facts, width=80).splitlines()
-    assert max(map(len, lines[: lines.index("To get or mend what is missing:")])) <= 80
+    assert max(map(len, lines[: lines.index("To install or repair what is missing:")])) <= 80
     assert "  gfx950: pip install ziglang" in lines
-    assert lines[-1] == "Nothing can be judged here until this is mended: torch."
+    assert lines[-1] == "Nothing can be judged here until this is repaired: torch."
     assert rendered.text(facts[:1], width=80).splitlines()[-1] == "Ready."
 
 

@@ -486,7 +486,7 @@ def test_the_marks_of_a_wide_interval_and_of_a_wide_bound_are_explained_where_th
     shown = document.text([rendered.case_table(run)])
     assert "×/÷ 2: the interval goes from half of the figure to twice the figure" in shown
     assert (
-        "bound: by how much a latency can be less than the truth; shown where it is above 2 % + 0.3 µs"
+        "bound: the most by which a latency can be less than the truth; shown if above 2 % + 0.3 µs"
         in shown.replace("\xa0", " ")
     )
     board = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), None))

@@ -195,7 +195,7 @@ def test_wrong_and_stolen_tokens_are_of_no_use(server):
     server.serving.database.people.block("ada", "her id was stolen")
     assert server.ask("GET", f"/user/submissions/{number}", ada) == (
         403,
-        {"detail": "your account is shut: her id was stolen"},
+        {"detail": "your account is blocked: her id was stolen"},
     )
 
 
@@ -325,7 +325,7 @@ def test_a_bug_of_ours_is_a_500_that_tells_nothing(server, capfd):
 
     server.serving.gpus = broken
     status, answer = server.ask("GET", "/gpus/double")
-    assert status == 500 and plain(answer) == "the server has made a mistake, which is in its log"
+    assert status == 500 and plain(answer) == "an error in the server: its log has the details"
     assert "the secret is 42" in capfd.readouterr().err
 
 

@@ -163,7 +163,7 @@ class Client:
             said = f"{self._url} does not answer as Podium does"
             raise InfrastructureError(said, "is it Podium's address?") from None
         except ValueError:
-            raise InfrastructureError(f"{self._url} answers what is no JSON", "is it Podium's address?") from None
+            raise InfrastructureError(f"{self._url} does not answer with JSON", "is it Podium's address?") from None
 
 
 def address(url: str) -> str:
@@ -225,7 +225,7 @@ def client_id() -> str:
 
 def _checked(given: str) -> str:
     if not given.isascii() or not given.isprintable():
-        raise UsageError("the cli_id has characters that no header can have")
+        raise UsageError("the cli_id has characters that a header cannot contain")
     return given
 
 

@@ -53,14 +53,14 @@ def _taken(root: Path, name: str) -> str | None:
     """Say what else has this name: a Python keyword, a module that a problem may import, or another problem. None if
     nothing has it."""
     if keyword.iskeyword(name):
-        return "Python has a word like that"
+        return "it is a keyword of Python"
     installed = [path for kind in ("purelib", "platlib") if (path := sysconfig.get_path(kind))]
     ours = any((places.default_root() / name).glob("__init__.py"))
     if name in sys.stdlib_module_names or ours or PathFinder.find_spec(name, installed) is not None:
-        return "Python has a module called so"
+        return "Python has a module of that name"
     if (root / "problems" / name).exists():  # `new_problem` reports this, with the path
         return None
-    return "there is one called so" if name in (*problem_names(root), *imported.paths(root)) else None
+    return "a problem has that name" if name in (*problem_names(root), *imported.paths(root)) else None
 
 
 def next_steps(folder: Path) -> str:

@@ -45,7 +45,7 @@ def client(serving: Here, x_popcorn_cli_id: Asks = None) -> Account:
             raise Denied(401, f"your registration waits for the organisers: tell them your name and this: {named}")
         raise Denied(401, "this cli_id is nobody's: register, or ask the organisers for one")
     if found.blocked_because is not None:
-        raise Denied(403, f"your account is shut: {found.blocked_because}")
+        raise Denied(403, f"your account is blocked: {found.blocked_because}")
     return found
 
 
