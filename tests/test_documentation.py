@@ -25,12 +25,12 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.figures import error_figure, microseconds, percent
-from harness.render.tables import OF_THE_LIMIT
+from harness.render.notes import OF_THE_LIMIT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()
@@ -520,6 +520,11 @@ def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
     told = re.findall(r"begins with `(.*?)`", page.replace("\n", " "))
     message = json.loads(stored.read_text())["ending"]["message"]
     assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
+
+
+def test_the_page_of_a_problem_s_files_names_each_limit_of_a_tolerance():
+    told = PAGES["docs/problems.md"].split("### Tolerances")[1].split("\n## ")[0]
+    assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", told))))
 
 
 def test_the_library_s_page_names_each_label_of_a_latency():

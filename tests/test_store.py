@@ -536,7 +536,7 @@ class TestPlaces:
         shutil.copy(folder(root) / "run-1.json", copy)
         paths, devices, entries, faults = content(root)
         assert paths == {"run-1": "local/double/test-1000/run-1.json"} and devices == {"test-1000": "Test 1000"}
-        said = "holds a run of double/test-1000, which is not the folder that it lies in"
+        said = "holds a run of double/test-1000, but lies in another folder"
         assert len(entries) == 1 and faults == [(f"local/{place}/run-1.json", said)]
         assert Store(root).read("run-1").score.latency_ns == 100.0
 
@@ -549,7 +549,7 @@ class TestPlaces:
                 content(root)
         paths, _, _, faults = content(root)
         assert paths == {"run-1": "published/double/test-1000/run-1.json"}
-        said = "has the id of results/published/double/test-1000/run-1.json, which is read in its place"
+        said = "has the id of results/published/double/test-1000/run-1.json, which is read instead"
         assert faults == [("local/double/test-1000/run-1.json", said)]
         with Store(root).index() as index:
             (listed,) = index.runs()

@@ -181,7 +181,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     Example: python3 -m harness verify mla
     """
     from harness.machine.device import detect
-    from harness.render import tables
+    from harness.render import lists
     from harness.verbs import verify as verification
 
     tasks = catalog.load_problems(root, problem)
@@ -200,7 +200,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
-            print_parts([tables.verification(task, results)], as_markdown)
+            print_parts([lists.verification(task, results)], as_markdown)
             click.echo()
     if as_json:
         print_json({"problems": documents, "faults": faults})
@@ -227,7 +227,7 @@ def _print_outcome(
     """
     from harness.judge.secret_cases import untried
     from harness.render import run as rendered
-    from harness.render import tables
+    from harness.render import verdicts
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts: list[Part] = []
@@ -247,8 +247,8 @@ def _print_outcome(
     cases = problem.cases_for(device.kind)
     tests = [case.label for case in cases.test]
     wrong = [run for run, has in zip(runs, failed, strict=True) if has]
-    parts += [tables.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
+    parts += [verdicts.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
     found = leaderboard.bearings(root, problem, runs)
-    lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
+    lines = [verdicts.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))
     print_parts(parts, as_markdown)

@@ -30,7 +30,7 @@ from harness.model import OLDER_SOURCE, Run
 from harness.ranking.comparison import LEAST_PAIRS
 from harness.render import boards, colour, github, sheet
 from harness.render.legible import legible
-from harness.render.tables import left_alone, runs
+from harness.render.lists import left_alone, runs
 from harness.verbs import leaderboard as ranked
 from harness.verbs import problems as known
 from harness.verbs import show as stored
@@ -271,13 +271,13 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
 
     Example: python3 -m harness problems
     """
-    from harness.render import tables
+    from harness.render import lists
 
     found = known.problems(root)
     if as_json:
         print_json([problem.model_dump(mode="json", exclude={"folder", "hidden"}) for problem in found])
     else:
-        print_parts([tables.problems(found)], as_markdown)
+        print_parts([lists.problems(found)], as_markdown)
     for name, why in known.lost(root).items():
         click.echo(f"{legible(name)}, which was imported, cannot be loaded: {legible(why)}", err=True)
 

@@ -213,7 +213,7 @@ def narration(as_json: bool) -> Iterator[Narrate]:
 
 def say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
     """Say on stderr which files in results/ are not runs, if the result has no place for them."""
-    from harness.render.tables import left_alone
+    from harness.render.lists import left_alone
 
     for part in left_alone(faults):
         click.echo(document.text([part]), err=True)

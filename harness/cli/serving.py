@@ -275,7 +275,7 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
         parts: list[Any] = []
         if run is not None:
             from harness.render import run as rendered
-            from harness.render.tables import failure, verdict_line
+            from harness.render.verdicts import failure, verdict_line
 
             shown = Run.model_validate(run)
             if whole:

@@ -36,10 +36,6 @@ HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
 
 MAX_THREADS = 1024
 
-FEATURES = dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx950"), ":sramecc+:xnack-")
-"""The suffix that HIP adds to the names of chips where these features can be switched (LLVM's AMDGPU usage guide,
-"Target ID")."""
-
 
 class NetworkNeeded(OSError):
     """The submission uses the network, which no submission may."""
@@ -79,7 +75,7 @@ def card(name: str, target: Target) -> dict[str, Any]:
         shared_memory_per_block_optin=target.lds_bytes,
         shared_memory_per_multiprocessor=target.lds_per_multiprocessor,
         L2_cache_size=target.l2_bytes,
-        gcnArchName=f"{name}{FEATURES.get(name, '')}" if target.vendor == "amd" else "",
+        gcnArchName=target.gcn_arch,
         is_integrated=False,
         is_multi_gpu_board=False,
     )

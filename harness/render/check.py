@@ -15,7 +15,7 @@ from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
 from harness.render.run import totals_of
-from harness.render.tables import printed
+from harness.render.verdicts import printed
 from harness.verbs.checkup import Checkup, Judgement
 
 

@@ -22,7 +22,7 @@ from harness import __version__
 from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.records import whole_file
-from harness.render import charts, figures, left_out, legible, plots, run, tables, timing
+from harness.render import charts, figures, left_out, legible, notes, plots, run, timing
 from harness.verbs.report import Part, Sheet, Shelf, read
 
 RUNS_LISTED = 500
@@ -147,7 +147,7 @@ def environment(*folders: Path) -> Environment:
         speed_up_interval=timing.speed_up_interval,
         clock=run.clock,
         taken_again=timing.taken_again,
-        because=tables.why_unranked,
+        because=notes.why_unranked,
         cause=left_out.cause,
         size=_size,
         sentence=_sentence,
@@ -155,11 +155,11 @@ def environment(*folders: Path) -> Environment:
     made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
-    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=tables.WORKERS_OWN, labels=run.labels)
+    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=notes.WORKERS_OWN, labels=run.labels)
     made.globals.update(label_notes=run.label_notes, sections=_sections)
-    made.globals.update(limit_note=tables.limit_note, no_baseline=tables.no_baseline)
-    made.globals.update(of_another_form=tables.of_another_form)
-    made.globals.update(older_source=OLDER_SOURCE, source_changed=tables.SOURCE_CHANGED)
+    made.globals.update(limit_note=notes.limit_note, no_baseline=notes.no_baseline)
+    made.globals.update(of_another_form=notes.of_another_form)
+    made.globals.update(older_source=OLDER_SOURCE, source_changed=notes.SOURCE_CHANGED)
     return made
 
 

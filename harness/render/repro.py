@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.model import Run, TimedBaseline, Verdict, outcome
 from harness.ranking.speed import Speed
-from harness.render import compare, document, figures, tables, timing
+from harness.render import compare, document, figures, timing, verdicts
 from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.verbs.repro import Reproduction
@@ -35,7 +35,7 @@ def parts(found: Reproduction) -> list[Part]:
     if found.baselines:
         told.append(baselines(found))
     if now.ending.verdict is not Verdict.ACCEPTED:
-        told.append(tables.failure(now))
+        told.append(verdicts.failure(now))
     same, checked = found.same_errors
     if checked:
         told.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")

@@ -24,7 +24,7 @@ from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
 from harness.render.fit import hanging
-from harness.render.tables import limit_note, why_unranked
+from harness.render.notes import limit_note, why_unranked
 
 _REMEDIES = {
     Label.HOST_BOUND: "; .item(), .tolist() and synchronize() do that",

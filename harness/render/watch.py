@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.model import Run
-from harness.render import document, figures, tables
+from harness.render import document, figures, verdicts
 from harness.render import run as rendered
 from harness.render.legible import legible
 from harness.verbs.watch import Feedback
@@ -26,7 +26,7 @@ def text(feedback: Feedback) -> str:
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
     if run is not None and run.score is None and run.output.strip():
-        parts.append(_indented(tables.printed(run.output, "an eval without --watch")))
+        parts.append(_indented(verdicts.printed(run.output, "an eval without --watch")))
     return "\n".join(parts)
 
 

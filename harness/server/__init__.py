@@ -1,8 +1,8 @@
 """A competition server. popcorn-cli, Podium's own client and the upload form submit; one queue feeds one judge for each
 card.
 
-    popcorn ─┐                                                             ┌─► verdicts, kept   the run, stored
-    board    ├─► guard ─► app ─► entry ─► store (queue) ─► dispatcher ─────┤
+    popcorn ─┐                                                             ┌─► verdicts, stored_run
+    board    ├─► guard ─► app ─► admission ─► store (queue) ─► dispatcher ─┤
     client ──┘                                                             └─► narration ─► events ─► pages, streams
 
     program       `serve`: one process; serving: the value that all parts of the server share

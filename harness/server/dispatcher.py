@@ -30,12 +30,12 @@ from harness.render.legible import without_paths
 from harness.server import removal
 from harness.server.exhaustion import exhausted
 from harness.server.failures import Failures
-from harness.server.kept import TIERS, board_name, row_of, run_id
 from harness.server.log import say
 from harness.server.narration import Places, Told
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
+from harness.server.stored_run import TIERS, board_name, row_of, run_id
 from harness.server.verdicts import error_of, state_of
 
 DEPTHS: dict[Mode, Depth] = {

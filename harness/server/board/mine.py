@@ -1,7 +1,7 @@
 """The pages of one person: signing in, the upload form, and their submissions.
 
 A person signs in with the id that popcorn-cli keeps in ~/.popcorn.yaml. The browser then holds a session. Each form
-carries a token of that session (`sessions`). Uploads pass through `entry`, as those of popcorn-cli do.
+carries a token of that session (`sessions`). Uploads pass through `admission`, as those of popcorn-cli do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import UploadFile
 
-from harness.server import entry, removal, sessions
+from harness.server import admission, removal, sessions
 from harness.server.board.answers import PageRoute, page
 from harness.server.board.site import Site
 from harness.server.limits import Rate, asker
@@ -150,7 +150,7 @@ def routes(site: Site) -> APIRouter:
             who = signed_in(request)
             try:
                 asked = site.serving.competition(competition)
-                return entry.accept(site.serving, who, asked, gpu, mode, name, source)[0]
+                return admission.accept(site.serving, who, asked, gpu, mode, name, source)[0]
             except Denied as error:
                 values = _choices(site, competition)
                 headers = {"Retry-After": str(error.retry_s)} if error.retry_s is not None else {}

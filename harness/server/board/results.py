@@ -3,7 +3,7 @@
     results/**.json ─► records.Index, each file parsed once ─► Results: a LiveBoard a problem and device ─► pages
 
 A look at the folders costs some stat calls. Files are examined only if a folder has changed: then those that were
-added, removed or replaced (`listing`), and now and then all. Only boards whose runs have changed are ranked again.
+added, removed or replaced (`file_names`), and now and then all. Only boards whose runs have changed are ranked again.
 Pages read the present boards and wait for nothing.
 """
 
@@ -31,8 +31,8 @@ from harness.records.scan import SETTLED_NS, TIERS
 from harness.records.store import Store
 from harness.records.tables import cases_of
 from harness.render.legible import without_paths
+from harness.server.board.file_names import FileNames
 from harness.server.board.ledger import Ledger, Origin
-from harness.server.board.listing import Listing
 from harness.server.board.same_source import authors_to_merge, merged
 from harness.server.store import DatabaseGone
 
@@ -133,7 +133,7 @@ class Results:
         self._ledger = ledger or Ledger(None)
         self._boards: dict[Key, LiveBoard] = {}
         self._look = _Look()
-        self._listing = Listing(root / "results")
+        self._files = FileNames(root / "results")
         self._prepared: dict[str, int] | None = None
         self._refreshing = threading.Lock()
         self._awake, self._ended = threading.Event(), threading.Event()
@@ -188,20 +188,20 @@ class Results:
     def refresh(self) -> bool:
         """Bring the boards up to date. Return whether any has changed. Raises InfrastructureError."""
         with self._refreshing:
-            folders, problems, taken_off = self._listing.folders(), self._files_of_problems(), self._ledger.taken_off()
+            folders, problems, taken_off = self._files.folders(), self._files_of_problems(), self._ledger.taken_off()
             look = self._look
             same = (folders, problems, taken_off) == (look.folders, look.problems, look.taken_off)
-            whole = self._listing.whole_is_due
+            whole = self._files.whole_is_due
             if same and look.settled and (look.whole or not whole):
                 return False
-            changed_files = self._listing.changed(folders)
+            changed_files = self._files.changed(folders)
             if problems != self._look.problems and not self._as_prepared(problems):
                 self._load_problems()
             settled_ns = time.time_ns() - SETTLED_NS
             began_s = time.monotonic()
             with Store(self.root).index(None if whole else changed_files) as index:
                 if whole:
-                    self._listing.looked_at_all(time.monotonic() - began_s)
+                    self._files.looked_at_all(time.monotonic() - began_s)
                 revisions = index.revisions()
                 anew = problems != self._look.problems
                 changed = {key for key, text in revisions.items() if anew or text != look.revisions.get(key)}
@@ -215,7 +215,7 @@ class Results:
             self._boards = {key: boards[key] for key in sorted(boards) if boards[key].runs}
             settled = all(touched < settled_ns for touched in folders.values())
             self._look = _Look(folders, problems, revisions, settled, whole, taken_off)
-            self._listing.taken_in()
+            self._files.taken_in()
             return bool(changed)
 
     def _load_problems(self) -> None:

@@ -19,7 +19,7 @@ from fastapi import APIRouter, File, UploadFile
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from harness.server import entry
+from harness.server import admission
 from harness.server.events import Event, Subscription
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Here, Who
@@ -44,7 +44,7 @@ def router() -> APIRouter:
         than a sandbox allows."""
         competition = serving.competition(board)
         serving.gpu(competition, gpu)
-        entry.mode_of("profile", competition)
+        admission.mode_of("profile", competition)
         raise Denied(
             400, "there is no Nsight Compute in the sandbox: --mode profile without options has torch.profiler"
         )
@@ -60,7 +60,7 @@ def router() -> APIRouter:
         stack = contextlib.ExitStack()
         try:
             listener = stack.enter_context(serving.hub.subscribe(competition=competition.name, account=who.id))
-            number, _ = await run_in_threadpool(entry.accept, serving, who, competition, gpu, mode, name, source)
+            number, _ = await run_in_threadpool(admission.accept, serving, who, competition, gpu, mode, name, source)
             listener.narrow(number)
         except BaseException:
             stack.close()

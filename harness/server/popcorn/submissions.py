@@ -8,7 +8,7 @@ from fastapi import APIRouter, File, Path, Query, UploadFile
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from harness.server import entry, removal
+from harness.server import admission, removal
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Asks, Here, Who, client
 from harness.server.serving import Denied, Serving
@@ -150,7 +150,7 @@ def _submit(
 ) -> dict[str, Any]:
     who = client(serving, asks)
     competition = serving.competition(board)
-    submission, job = entry.accept(serving, who, competition, gpu, mode, file_name, source)
+    submission, job = admission.accept(serving, who, competition, gpu, mode, file_name, source)
     return {
         "details": {"id": submission, "job_status_id": job},
         "runner_queue": answers.runner_queue(serving, serving.gpu(competition, gpu)),

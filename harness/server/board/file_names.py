@@ -21,7 +21,7 @@ SHORT_S = 0.2
 """If a look at all files takes no longer than this, it is repeated every time."""
 
 
-class Listing:
+class FileNames:
     """The names of the run files under `results`, folder by folder."""
 
     def __init__(self, results: Path) -> None:
