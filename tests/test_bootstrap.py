@@ -302,7 +302,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(tmp_path, bare_python, wh
     (checkout / ".venv/thesis.txt").touch()
     result = install(checkout, bare_python, wheels)
     assert result.returncode == 30
-    assert "is no virtual environment: move it away" in result.stderr
+    assert "is not a virtual environment: move it away" in result.stderr
     assert (checkout / ".venv/thesis.txt").exists()
 
 

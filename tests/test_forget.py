@@ -88,7 +88,7 @@ def test_what_is_named_and_old_enough_is_removed_and_nothing_else(podium, root, 
         ([""], "one of the words is empty"),
         (["202"], "202 is too short to name a run"),
         (["2020"], "could be any of 3 runs"),  # one of them published
-        (["mine", "--older-than", "soon"], "'soon' is no age"),
+        (["mine", "--older-than", "soon"], "'soon' is not an age"),
         (["mine", "nobody"], "there is no run nobody"),
     ],
 )

@@ -259,7 +259,7 @@ def test_no_file_is_replaced_that_is_no_report(toy_root, capsys, name):
     before = path.read_bytes()
     assert main(["--root", str(toy_root), "report", "double", "--out", str(path)]) == 2
     said = capsys.readouterr()
-    assert f"{path} is there and is no report of Podium's: it is left as it is" in said.err and not said.out
+    assert f"{path} exists and is not a report of Podium, so it is not overwritten" in said.err and not said.out
     assert path.read_bytes() == before
 
 

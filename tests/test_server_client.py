@@ -170,9 +170,9 @@ def test_a_file_says_where_it_goes_as_popcorns_do(server, podium, file):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--server", "ftp://x"], 2, "is no server's address"),
-        (["--server", "http://[::1"], 2, "is no server's address"),
-        (["--server", "http://x:99999"], 2, "is no server's address"),
+        (["--server", "ftp://x"], 2, "is not the address of a server"),
+        (["--server", "http://[::1"], 2, "is not the address of a server"),
+        (["--server", "http://x:99999"], 2, "is not the address of a server"),
         (["--server", "http://127.0.0.1:9"], 30, "does not answer"),
         (["--gpu", "B200"], 2, "double is not judged on B200: there is CPU"),
     ],

@@ -103,7 +103,7 @@ def test_nasty_words_in_addresses_are_refused_in_a_sentence(kept, text):
     ("source", "status", "said"),
     [
         (b"", 400, "the file is empty"), (b" \n", 400, "the file is empty"),
-        (b"\xff\xfe", 400, "the file is no UTF-8 text"), (b"x = '\0'", 400, "null byte"),
+        (b"\xff\xfe", 400, "the file is not UTF-8 text"), (b"x = '\0'", 400, "null byte"),
         (b"#" * 1_000_001, 413, "longer than 1,000,000 bytes"),
     ],
 )  # fmt: skip

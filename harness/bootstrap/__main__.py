@@ -185,7 +185,7 @@ def make(venv: str, keeps: bool, found: Found) -> None:
         raise SetupError(f"{sys.executable} has no venv or no ensurepip module: {remedy}.")
     if os.path.isdir(venv) and os.listdir(venv):
         if not any(os.path.exists(os.path.join(venv, name)) for name in ("podium.json", "pyvenv.cfg")):
-            raise SetupError(f"{venv} is no virtual environment: move it away and {AGAIN}.")
+            raise SetupError(f"{venv} is not a virtual environment: move it away and {AGAIN}.")
         shutil.rmtree(venv)
     say(f"making .venv with Python {sys.version.split()[0]} ({sys.executable})")
     os.makedirs(venv, exist_ok=True)

@@ -69,7 +69,9 @@ def board(problem: Problem, device_name: str, ranked: Board, below: Sequence[str
         parts += [Prose(f"{reason or 'not timed'}: {notes.why_unranked(reason)}.") for reason in reasons]
     parts += left_out.parts(ranked.unranked)
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
-        parts.append(Prose("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more."))
+        parts.append(
+            Prose("flags: what a scanner found suspicious in the source. This is not a verdict; `show` gives details.")
+        )
     return [*parts, *below]
 
 

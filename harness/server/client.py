@@ -174,7 +174,7 @@ def address(url: str) -> str:
     except ValueError:
         whole = False
     if not whole:
-        raise UsageError(f"{url!r} is no server's address", "such as --server https://kernels.example.org")
+        raise UsageError(f"{url!r} is not the address of a server", "such as --server https://kernels.example.org")
     return url.rstrip("/")
 
 

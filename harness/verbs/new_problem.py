@@ -28,14 +28,14 @@ def new_problem(root: Path, name: str) -> Path:
     """
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name for a problem: a small letter, then small letters, digits and _, at most 32",
+            f"{name!r} is not a name for a problem: a-z, then a-z, 0-9 and _, at most 32",
             "such as sliding_window",
         )
     if taken := _taken(root, name):
-        raise UsageError(f"{name} is no name for a problem: {taken}", "choose another name")
+        raise UsageError(f"{name} is not a name for a problem: {taken}", "choose another name")
     skeleton, folder = places.find(places.default_root(), SKELETON), root / "problems" / name
     if folder.exists():
-        raise UsageError(f"{folder} is already there, and is left as it is", "choose another name")
+        raise UsageError(f"{folder} already exists and is not overwritten", "choose another name")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as made:
