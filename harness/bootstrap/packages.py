@@ -31,7 +31,7 @@ print("\n" + json.dumps({"versions": versions, "modules": modules, "gpu": gpu, "
 class Found(NamedTuple):
     """The packages of a Python."""
 
-    versions: Dict[str, str]  # of every distribution, by its normalised name
+    versions: Dict[str, str]  # of each distribution, by its normalised name
     modules: Dict[str, str]  # of "torch" and "triton", if they can be imported
     gpu: bool  # its torch sees a GPU
     sites: List[str]  # its site-packages folders

@@ -16,7 +16,7 @@ from harness.server.store.rows import Account
 LONGEST_ID = 512
 _CODE = re.compile(r"[0-9A-Za-z_-]{1,64}")
 REGISTRATIONS_PER_HOUR = 20
-"""From one address."""
+"""The most registrations from one address in an hour."""
 
 
 async def serving_of(request: Request) -> Serving:
