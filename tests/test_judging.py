@@ -116,6 +116,7 @@ def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_roo
         voids = sum(measurement.voids.values())
         assert set(measurement.voids) == {Void.NOT_STOPPED.value}
         assert run.unranked_because == ("voided" if every == 3 else None), voids
+        assert ("voided" in measurement.labels) == (every == 3)
         assert len(seen) == 2 + 2 * (1 + 20) + voids, "a pilot, and of each process what warms up and what counts"
     assert counts == [[20, 20]] * 2
 
@@ -213,11 +214,12 @@ def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did
         bandwidth_bytes_per_s=1e9,
     )  # fmt: skip
     case, constants = Case(parameters={"n": 1}), Constants(launch_ns=launch_ns)
-    trial = SimpleNamespace(entrant=SimpleNamespace(caller=SimpleNamespace(constants=constants)))
     reference = SimpleNamespace(cost=lambda case: {"bf16": {"bytes": 4e3, "flops": {}}})  # a floor of 4 us
     of_each = elapsed_ns if isinstance(elapsed_ns, tuple) else (elapsed_ns, elapsed_ns)
     sittings = [Sitting(manner, elapsed_ns=[ns] * 4) for ns in of_each]
     timings = Timings(case, Pace(4, manner, copied=copied), sittings)
+    entrant = SimpleNamespace(caller=SimpleNamespace(constants=constants))
+    trial = SimpleNamespace(entrant=entrant, timings=[timings])
     sampling = SimpleNamespace(processes=2, most_half_width=0.1)
     found = measured(timings, trial, reference, device, 0.95, sampling)
     assert found.labels == labels and found.floor.latency_ns == 4e3

@@ -334,7 +334,7 @@ def test_names_and_devices_of_many_are_checked_before_any_is_judged(root, monkey
     monkeypatch.setattr(judges, "Judge", None)
     with pytest.raises(UsageError, match="2 sources and 1 names"):
         evaluate_many("double", [RIGHT, WRONG], "cpu", names=["one"], root=root)
-    with pytest.raises(UsageError, match="no devices to share the work"):
+    with pytest.raises(UsageError, match="are not devices that can share the work"):
         evaluate_many("double", [RIGHT], ["cuda:0", "cuda:0"], root=root)
     with pytest.raises(UsageError, match="there is no file"):
         evaluate_many("double", [RIGHT, Path("missing.py")], "cpu", root=root)

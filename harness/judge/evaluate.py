@@ -21,6 +21,7 @@ from harness.judge.marks import unranked_because
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
+from harness.judge.sitting import too_many_void, void_share
 from harness.judge.spare import Spare
 from harness.judge.trial import Trial
 from harness.machine import environment
@@ -187,3 +188,133 @@ def replay(
 def _in_a_path(name: str) -> str:
     """A submission's name, as a file may be called. That of a stored run, which is judged again, may be anything."""
     return "".join(each if each.isprintable() else "_" for each in name.rpartition("/")[2])
+
+
+def _measurement(
+    timings: Timings, trial: Trial, reference: Reference, device: Device, confidence: float, sampling: Sampling
+) -> Measurement:
+    centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
+    latency = stats.estimate(centres, confidence, sampling.processes)
+    floor = roofline.floor(reference.cost(timings.case), device)
+    pace, constants = timings.pace, trial.entrant.caller.constants
+    labels = {Label.WORKER_TIMED} if pace.manner is Manner.WORKER else set()
+    if pace.manner is Manner.STOPPED and device.kind != "cpu":
+        labels.add(Label.HOST_BOUND)
+    elif pace.copied and device.kind != "cpu":
+        labels.add(Label.COPIED)
+    if _crowded(timings):
+        labels.add(Label.CROWDED)
+    if too_many_void(each.sittings for each in trial.timings) and void_share(timings.sittings) > eligibility.MOST_VOID:
+        labels.add(Label.VOIDED)
+    if eligibility.is_wider(latency, sampling.most_half_width):
+        labels.add(Label.IMPRECISE)
+    if device.kind == "cpu" and latency.latency_ns <= bounds.CPU_NS:
+        labels.add(Label.TOO_SHORT)
+    launch_ns = constants.launch_ns
+    if floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns:
+        labels.add(Label.LATENCY_BOUND)
+    return Measurement(
+        case=timings.case,
+        samples_ns=tuple(timings.samples_ns),
+        latency=latency,
+        floor=floor,
+        labels=tuple(sorted(labels)),
+        manner=pace.manner,
+        bound_ns=bounds.of(pace, constants, device, latency.latency_ns, timings.sittings),
+        inside_ns=pace.inside_ns,
+        voids={void.value: count for void, count in sorted(timings.voids.items())},
+    )
+
+
+def _constants(trial: Trial) -> tuple[Constant, ...]:
+    """What was subtracted: on a GPU measured once, on a CPU among the calls."""
+    measured = tuple(trial.entrant.caller.constants.by_manner.values())
+    null_ns = [ns for timings in trial.timings for sitting in timings.sittings for ns in sitting.null_ns]
+    return measured or ((constant(Manner.STOPPED, null_ns),) if null_ns else ())
+
+
+def _ending(trial: Trial, reference: Reference) -> Ending:
+    """The verdict where nothing ended the trial early."""
+    failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
+    if failed:
+        shown = most_telling(failed, reference.most_bytes)
+        reasons = (shown.report or "").splitlines()[1:]  # below the case
+        count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
+        cases = "test case" if count == 1 else "test cases"
+        wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
+        rest = f", {untried} not tried" if untried else ""
+        message = f"{len(failed)} of {count} {cases} {wrong}{rest}; {which} {shown.case.label}"
+        message += f": {reasons[0]}" if reasons else ""
+        return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=shown.report)
+    how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
+    how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
+    untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
+    secret = sum(check.secret for check in trial.checks)
+    count = len(trial.checks)
+    of_them = "" if count == 1 else f"{secret} of them "
+    drawn = f", {of_them}drawn in secret," if secret else ""
+    met = tolerances_met([*trial.checks, *trial.totals])
+    within = f", {met}" if met else ""
+    right = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right" if count else "all timed calls are right"
+    message = f"{right}{how}{within}{untimed}"
+    return Ending(verdict=Verdict.ACCEPTED, message=message)
+
+
+def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
+    """With the submission's own path where a traceback has that of its copy in the worker's scratch `folder`."""
+    texts = {
+        name: text.replace(str(folder / "submission.py"), submission.path).replace(
+            "(submission.py, line", f"({Path(submission.path).name}, line"
+        )
+        for name, text in (("message", ending.message), ("detail", ending.detail))
+        if text is not None
+    }
+    return ending.model_copy(update=texts)
+
+
+def _crowded(timings: Timings) -> bool:
+    """Whether others took the processors in most of its processes."""
+    return 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings)
+
+
+def _unranked_because(
+    trial: Trial,
+    ending: Ending,
+    measurements: Sequence[Measurement],
+    chosen: bool,
+    quick: bool,
+    safe: bool,
+    reproduced: bool,
+    imprecise: bool,
+) -> Unranked | None:
+    if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return Unranked.UNJUDGED
+    reasons = {
+        Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.EMULATED: trial.entrant.caller.by_emulator,
+        Unranked.CHOSEN: chosen,
+        Unranked.SKIPPED: bool(trial.entrant.skipped),
+        Unranked.QUICK: quick,
+        Unranked.VOIDED: bool(trial.unclockable) or too_many_void(timings.sittings for timings in trial.timings),
+        Unranked.CROWDED: any(_crowded(timings) for timings in trial.timings),
+        Unranked.UNSTABLE: eligibility.is_unstable(trial.rounds),
+        Unranked.IMPRECISE: imprecise,
+        Unranked.BELOW_FLOOR: any(eligibility.is_below_floor(measurement) for measurement in measurements),
+        Unranked.UNSANDBOXED: not safe,
+        Unranked.WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
+        Unranked.REPRODUCED: reproduced,  # last: `repro` asks what else there was, and then says this of every run
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _score(measurements: Sequence[Measurement], confidence: float, first: int, ranking: str) -> Estimate:
+    """The mean over the cases that `ranking` names, with its interval over the processes."""
+    centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
+    processes = [stats.centre_of_cases(process, ranking) for process in zip(*centres, strict=True)]
+    return stats.estimate(processes, confidence, first)
+
+
+def _loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:
+    """Of the tolerances that the checks met, the loosest: the one that the whole run meets."""
+    met = [check.tolerance for check in checks if check.tolerance is not None]
+    return max(met, key=list(problem.tolerances).index, default=None)
