@@ -22,6 +22,7 @@ from harness.model import Case, ClockOwner, Estimate, Manner, Measurement
 from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from harness.verbs.agenda import Agenda
 from tests.boards import store as kept
 from tests.conftest import EVAL_YML
 from tests.processes import alive, working_in
@@ -384,7 +385,8 @@ def test_beside_a_file_that_is_only_checked_workers_for_those_behind_it_start(mo
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     files = [SimpleNamespace(text=text) for text in ("", "import triton", "import triton", "import triton")]
     device = DEVICE.model_copy(update={"kind": kind})
-    assert [evaluation._to_start_ahead(files[number:], device) for number in range(len(files))] == ahead
+    agenda = Agenda(files, device, {})
+    assert [agenda.to_start_ahead(number) for number in range(len(files))] == ahead
 
 
 def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch):

@@ -25,7 +25,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Unranked, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Unranked, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -543,9 +543,9 @@ def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
     assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
 
 
-def test_the_page_of_a_problem_s_files_names_each_limit_of_a_tolerance():
-    told = PAGES["docs/problems.md"].split("### Tolerances")[1].split("\n## ")[0]
-    assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", told))))
+def test_the_page_of_tolerances_names_each_limit():
+    told = " ".join(re.findall(r"`([^`\n]+)`", PAGES["docs/tolerances.md"]))
+    assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", told))
 
 
 def test_the_library_s_page_names_each_label_of_a_latency():
@@ -585,6 +585,14 @@ def test_every_exception_still_stands_in_a_page_and_has_a_reason():
 def test_the_first_kernel_is_ten_lines():
     (kernel,) = blocks(README, "python")
     assert len([line for line in kernel.splitlines() if line.strip()]) == 10
+
+
+def test_every_path_that_contributing_sends_a_change_to_is_there():
+    table = (CHECKOUT / "CONTRIBUTING.md").read_text().split("## Where a change goes")[1].split("## Rules")[0]
+    named = re.findall(r"`((?:harness|configs)/[\w/.]+)`", table)
+    assert len(named) > 30 and [path for path in named if not (CHECKOUT / path).exists()] == []
+    rooms = {path.split("/")[1] for path in named if path.startswith("harness/")}
+    assert len(rooms) > 15
 
 
 def test_every_folder_that_contributing_names_is_there():

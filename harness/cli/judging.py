@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -87,9 +89,9 @@ def eval_(
     """
     if cluster is not None and (watch or named or words):
         raise UsageError("--cluster goes with neither --watch nor --case nor -k", "leave out --cluster")
+    if watch and (len(files) != 1 or as_json or as_markdown or junit):
+        raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
     if watch:
-        if len(files) != 1 or as_json or as_markdown or junit:
-            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
         task = catalog.load_problem(root, problem)
         watch_over(task)
         return watching.watch(root, task, files[0], device, named, words, stop_at_first)
@@ -125,41 +127,18 @@ def eval_(
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
-        if link is not None:
+        judge: Callable[..., list[Run]]
+        if link is None:
+            judge = partial(evaluation.judge, chosen=chosen)
+        else:
             from harness.cluster import batch
 
-            runs = batch.judge(
-                link,
-                root,
-                task,
-                waiting,
-                here,
-                quick,
-                told,
-                stored,
-                card=device if device in link.cards(here.slug) else None,
-                allow_unsandboxed=allow_unsandboxed,
-                stop_at_first=stop_at_first,
-            )
-        else:
-            runs = evaluation.judge(
-                root,
-                task,
-                waiting,
-                here,
-                quick,
-                told,
-                allow_unsandboxed,
-                stored,
-                chosen=chosen,
-                stop_at_first=stop_at_first,
-            )
+            judge = partial(batch.judge, link, card=device if device in link.cards(here.slug) else None)
+        asked = {"allow_unsandboxed": allow_unsandboxed, "stop_at_first": stop_at_first}
+        runs = judge(root, task, waiting, here, quick, told, stored=stored, **asked)
     with junit_xml.beside(junit, [junit_xml.of_run(run, stored=not chosen) for run in runs] if junit else []):
         if as_json:
-            board = leaderboard.as_json(root, task, here.slug)
-            found = leaderboard.bearings(root, task, runs)
-            where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
-            print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
+            print_json(_with_boards(root, task, here, runs))
         else:
             _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
         github.annotate([github.of_run(run) for run in runs])
@@ -209,6 +188,14 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         print_parts(["\n".join(faults) if faults else good], as_markdown)
     github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0
+
+
+def _with_boards(root: Path, task: Problem, here: Device, runs: Sequence[Run]) -> dict[str, Any]:
+    """The runs, where each stands, and the boards: what `--json` prints."""
+    found = leaderboard.bearings(root, task, runs)
+    where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
+    told = [json.loads(run.model_dump_json()) for run in runs]
+    return {"runs": told, "bearings": where, **leaderboard.as_json(root, task, here.slug)}
 
 
 def _print_outcome(

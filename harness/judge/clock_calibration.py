@@ -1,4 +1,4 @@
-"""What timing a call takes on this device, before a submission is timed on it: the constants of `constants`, measured
+"""What timing a call takes on this device, before a submission is timed on it: the constants of `null_calls`, measured
 with calls of the problem's own cases to a worker without a submission."""
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.judge import bounds
-from harness.judge.sitting import Sitting, too_many_void
+from harness.judge.sitting import Sitting, too_many_void, void_share
 from harness.judge.trial import Timings, Trial
 from harness.model import (
     ClockOwner,
@@ -24,19 +24,22 @@ from harness.model import (
 
 def labels(
     timings: Timings,
+    trial: Trial,
     latency: Estimate,
     floor: Floor | None,
     device: Device,
-    launch_ns: float | None,
     most_half_width: float | None,
 ) -> tuple[Label, ...]:
-    """Of one case. `launch_ns`: what launching a kernel that does nothing takes."""
+    """Return the labels of one case of `trial`, which was timed as `timings` says."""
     pace, on_gpu = timings.pace, device.kind != "cpu"
+    launch_ns = trial.entrant.caller.constants.launch_ns
+    run_is_void = too_many_void(each.sittings for each in trial.timings)
     host_bound = on_gpu and pace.manner is Manner.STOPPED
     earned = {
         Label.HOST_BOUND: host_bound,
         Label.COPIED: on_gpu and pace.copied and not host_bound,
         Label.CROWDED: crowded(timings.sittings),
+        Label.VOIDED: run_is_void and void_share(timings.sittings) > eligibility.MOST_VOID,
         Label.IMPRECISE: eligibility.is_wider(latency, most_half_width),
         Label.LATENCY_BOUND: floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns,
         Label.TOO_SHORT: not on_gpu and latency.latency_ns <= bounds.CPU_NS,
@@ -46,7 +49,7 @@ def labels(
 
 
 def labels_of_pairs(sittings: Sequence[Sequence[Sitting]]) -> tuple[Label, ...]:
-    """Of one case in a duel, by the sittings of either side."""
+    """Return the labels of one case of a duel, by the sittings of both sides."""
     earned = {
         Label.CROWDED: any(map(crowded, sittings)),
         Label.VOIDED: any(too_many_void([side]) for side in sittings),
@@ -55,7 +58,7 @@ def labels_of_pairs(sittings: Sequence[Sequence[Sitting]]) -> tuple[Label, ...]:
 
 
 def crowded(sittings: Sequence[Sitting]) -> bool:
-    """Whether others took the processors in most of the processes."""
+    """Whether other processes used the processors in most of these sittings."""
     return 2 * sum(sitting.crowded for sitting in sittings) > len(sittings)
 
 
@@ -69,7 +72,8 @@ def unranked_because(
     reproduced: bool,
     imprecise: bool,
 ) -> Unranked | None:
-    """Of an ended trial. `chosen`: only some of the cases were judged. `safe`: it was confined, or need not be."""
+    """Return why the run of `trial` is not ranked, or None. `chosen`: only some of the cases were judged. `safe`: the
+    submission was confined, or need not be."""
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return Unranked.UNJUDGED
     holds = {

@@ -26,7 +26,7 @@ def measurement(
         samples_ns=tuple(timings.samples_ns),
         latency=latency,
         floor=floor,
-        labels=marks.labels(timings, latency, floor, device, taken.launch_ns, sampling.most_half_width),
+        labels=marks.labels(timings, trial, latency, floor, device, sampling.most_half_width),
         manner=pace.manner,
         bound_ns=bounds.of(pace, taken, device, latency.latency_ns, timings.sittings),
         inside_ns=pace.inside_ns,

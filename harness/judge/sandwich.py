@@ -7,7 +7,7 @@
 Two processes share a GPU by time slices: only one's kernels run at a time, and the other's begin when it has nothing
 more to do. So the judge's kernels, the call and the judge's kernels again follow each other in a fixed order, and B - A
 is the call and two switches, which take the same time in every call. They are measured with calls that compute nothing
-(`constants`) and subtracted.
+(`null_calls`) and subtracted.
 
 Manners: `sandwich` as above. `gated`: the pour does not fit into a slice, so nothing is held, and the call waits at a
 gate that the judge opens at A. `long`: the call does not fit into a slice, so the judge asks for B when the worker's

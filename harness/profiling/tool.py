@@ -1,4 +1,4 @@
-"""Which profiler fits a device, where its program is, and how to install it."""
+"""Which profiler fits a device, where its program is, and how to install it. verbs/profile runs it."""
 
 from __future__ import annotations
 

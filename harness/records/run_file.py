@@ -2,6 +2,7 @@
 
 A run must lie in the folder of its problem and device, and its file is named after its id. A copy elsewhere is not a
 run. Whether a run is ranked is checked again from its own data (`eligibility`).
+`model.run` has the schema's version.
 """
 
 from __future__ import annotations

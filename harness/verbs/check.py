@@ -65,11 +65,7 @@ def check(
     Raises UsageError for an unknown target, ProblemError when the problem's own code fails, and InfrastructureError if
     `emit` cannot be written.
     """
-    asked = tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
-    for target in asked:
-        if target not in TARGETS:
-            # Suggest no nearest name: the nearest name of a chip is another chip.
-            raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
+    asked = _asked(targets)
     cases = " ".join(case.key for case in problem.every_case)
     chip = next((target for target in targets if target in EMULATED_TARGETS), None) if run else None
     facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
@@ -110,6 +106,15 @@ def check(
     compilations = tuple(found[job] for job in jobs)
     runnable = _runnable(compilations, submission) if run and not targets else ()
     return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable)
+
+
+def _asked(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the targets to compile for. Raises UsageError for an unknown one."""
+    for target in targets:
+        if target not in TARGETS:
+            # Suggest no nearest name: the nearest name of a chip is another chip.
+            raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
+    return tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
 
 
 def _runnable(compilations: Sequence[Compilation], submission: Submission) -> tuple[str, ...]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,22 +20,14 @@ from harness.catalog import foreign, triage
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
-from harness.model import Device, Problem, Run, Submission, Unranked, Verdict, outcome
-from harness.progress import Narrate, about, named
+from harness.model import Device, Problem, Run, Submission, outcome
+from harness.progress import Narrate, named
 from harness.records.store import Store
 from harness.sandbox import tiers
+from harness.verbs.agenda import Agenda, for_gpus_only, took_before
 
 if TYPE_CHECKING:
     from harness.judge.spare import Spare
-
-NAMED = 6
-"""The most files whose names are listed before the first is judged."""
-
-MOST_AT_ONCE = 4
-"""The most workers that are started at once. Each takes 0.2 GB of memory."""
-
-LATEST = 5
-"""The number of stored runs of each kind whose duration is read."""
 
 
 def submissions_to_judge(
@@ -70,12 +60,7 @@ def submissions_to_judge(
     with Store(root).index() as index:
         judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
     waiting = [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
-    return sorted(waiting, key=_for_gpus_only) if device.kind == "cpu" else waiting
-
-
-def _for_gpus_only(submission: Submission) -> bool:
-    """Whether the source suggests that no CPU run of it could be ranked."""
-    return any(word in submission.text for word in ("triton", "harness.hip", "NoDevice"))
+    return sorted(waiting, key=for_gpus_only) if device.kind == "cpu" else waiting
 
 
 def judge(
@@ -110,20 +95,18 @@ def judge(
     narrate(problem.limits.sentence)
     # For a single file the processors are reserved only if the duration is known.
     known = not chosen and (len(submissions) > 1 or device.kind != "cpu")
-    stored_s = _took_before(store, problem, device, quick) if known else {}
+    agenda = Agenda(submissions, device, took_before(store, problem, device, quick) if known else {})
     if len(submissions) > 1:
-        narrate(_agenda(submissions, device, stored_s))
+        narrate(agenda.line)
     runs: list[Run] = []
-    took_s: dict[bool, list[float]] = {}
     baselines = 0 if quick else len(foreign.baselines(problem))
     whole_s = problem.limits.evaluation_s * len(submissions) * (1 + baselines)
     with lock.hold_if_gpu(device, narrate, whole_s) as expect, contextlib.closing(Spare()) as spare:
         for number, submission in enumerate(submissions):
-            spare.ahead = _to_start_ahead(submissions[number:], device)
-            which = _which_file(number, submissions, device, took_s, stored_s)
-            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
-            of_all = _with_the_rest(expect, _left_s(submissions[number + 1 :], device, took_s, stored_s))
-            if (likely_s := _left_s([submission], device, took_s, stored_s)) is not None:
+            spare.ahead = agenda.to_start_ahead(number)
+            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){agenda.which(number)}")
+            of_all = _with_the_rest(expect, agenda.left_s(number + 1))
+            if (likely_s := agenda.left_s(number, number + 1)) is not None:
                 of_all(likely_s)
             run = judge_one(
                 problem,
@@ -139,98 +122,24 @@ def judge(
                 spare=spare,
                 expect=of_all,
             )
-            try:
-                if not chosen:
-                    store.write(run, submission)
-            except InfrastructureError:
-                narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
-                raise
+            if not chosen:
+                _keep(store, run, submission, narrate)
             words = outcome(run.ending.verdict, run.unranked_because)
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
-            took_s.setdefault(_untimed(submission, device), []).append(run.duration_s)
+            agenda.took(submission, run.duration_s)
             if not chosen:
                 stored(run)
     return runs
 
 
-def _untimed(submission: Submission, device: Device) -> bool:
-    """Whether the submission will probably be checked here but not timed. The two kinds take different times."""
-    return device.kind == "cpu" and _for_gpus_only(submission)
-
-
-def _to_start_ahead(submissions: Sequence[Submission], device: Device) -> int:
-    """Return how many workers to start ahead, for the submissions after the first. If all of them are only checked,
-    there is one worker for each processor, because a check takes less time than the start of a worker."""
-    untimed = itertools.takewhile(lambda submission: _untimed(submission, device), submissions)
-    return max(min(sum(1 for _ in untimed), os.cpu_count() or 1, MOST_AT_ONCE) - 1, 0)
-
-
-def _took_before(store: Store, problem: Problem, device: Device, quick: bool) -> dict[bool, list[float]]:
-    """Return the durations in seconds of the latest stored runs on this kind of device. Key True: runs that were not
-    timed. Key False: the others."""
-    with store.index() as index:
-        runs = [run for run in index.runs() if run.problem == problem.name and run.device == device.slug]
-    found: dict[bool, list[float]] = {}
-    for entry in sorted(runs, key=lambda run: run.started_at, reverse=True):
-        of_kind = found.setdefault(entry.unranked == Unranked.INTERPRETED, [])
-        same_kind = entry.unranked == Unranked.INTERPRETED or (entry.unranked == Unranked.QUICK) == quick
-        if entry.verdict is Verdict.ACCEPTED and same_kind and len(of_kind) < LATEST:
-            with contextlib.suppress(InfrastructureError):  # the file was removed or damaged
-                of_kind.append(store.load(entry).duration_s)
-    return {kind: took_s for kind, took_s in found.items() if took_s}
-
-
-def _agenda(submissions: Sequence[Submission], device: Device, stored_s: Mapping[bool, list[float]]) -> str:
-    """Describe the work, in the order of judging: `3 files: one, two, three; about 5 min if they take as long as stored
-    runs here`."""
-    names = [submission.name for submission in submissions]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    line = f"{len(names)} files: {', '.join(names[:NAMED])}{more}"
-    untimed = sum(_untimed(submission, device) for submission in submissions)
-    if untimed:
-        last = all(_untimed(submission, device) for submission in submissions[-untimed:])
-        which = f"the last {untimed}" if last and untimed < len(names) else f"{untimed} of them"
-        line += f"; {which} use Triton or inline HIP, or refuse a processor: they are checked here, not timed"
-    left_s = _left_s(submissions, device, {}, stored_s)
-    if left_s is None:
-        return f"{line}; how long all of them take is told after the first"
-    return f"{line}; {about(left_s)} if they take as long as stored runs here"
-
-
-def _which_file(
-    number: int,
-    submissions: Sequence[Submission],
-    device: Device,
-    took_s: Mapping[bool, list[float]],
-    stored_s: Mapping[bool, list[float]],
-) -> str:
-    """Return `, file 3 of 10, about 5 min left if the rest take as long as those`. `took_s`: durations of the files
-    before."""
-    if len(submissions) == 1:
-        return ""
-    left_s = _left_s(submissions[number:], device, took_s, stored_s) if took_s else None
-    left = f", {about(left_s)} left if the rest take as long as those" if left_s is not None else ""
-    return f", file {number + 1} of {len(submissions)}{left}"
-
-
-def _left_s(
-    submissions: Sequence[Submission],
-    device: Device,
-    took_s: Mapping[bool, list[float]],
-    stored_s: Mapping[bool, list[float]],
-) -> float | None:
-    """Estimate the seconds that `submissions` will take, or return None if some cannot be estimated. Each is expected
-    to take as long as earlier files of its kind, else as stored runs of its kind, else as any earlier file."""
-    every = [each for times in took_s.values() for each in times]
-    left_s = 0.0
-    for submission in submissions:
-        kind = _untimed(submission, device)
-        known = took_s.get(kind) or stored_s.get(kind) or every
-        if not known:
-            return None
-        left_s += statistics.fmean(known)
-    return left_s
+def _keep(store: Store, run: Run, submission: Submission, narrate: Narrate) -> None:
+    """Store `run`. If that raises InfrastructureError, first report the verdict."""
+    try:
+        store.write(run, submission)
+    except InfrastructureError:
+        narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
+        raise
 
 
 def _with_the_rest(expect: lock.Expect, rest_s: float | None) -> lock.Expect:

@@ -36,6 +36,8 @@ UNCONFINED = (
 )
 
 Narrate = Callable[[str], None]
+Found = tuple[Outcome, tuple[ProfiledKernel, ...], list[str]]
+"""The program's outcome, the kernels that the profiler saw, and notes on them."""
 
 
 def profile(
@@ -74,21 +76,8 @@ def profile(
     )
     (folder / SOURCE).write_bytes(submission.source)
     narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
-    tried = False
-
-    def try_meanwhile() -> None:
-        """Make one call while another process holds the processors, so that a submission that fails is reported at
-        once."""
-        nonlocal tried
-        if not tried:
-            tried = True
-            _RUNS[chosen](program, settings.model_copy(update={"warmup": 0, "calls": 1}), lambda line: None)
-            for name in (*_files(folder), process.PRINTED):
-                (folder / name).unlink(missing_ok=True)
-
     try:
-        with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
-            outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+        outcome, found, notes = _run_alone(chosen, program, settings, narrate)
     except process.Unprofiled as failure:
         # The submission ran from a copy. Its author knows the file's own path, and not which case the profile chose.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
@@ -111,11 +100,35 @@ def profile(
         files=tuple(sorted(_files(folder))),
         notes=tuple(notes),
     )
-    try:
-        whole_file.write(folder / EXCERPT, json.dumps(result.as_json(), indent=1).encode())
-    except OSError as error:
-        raise InfrastructureError(f"{folder / EXCERPT} cannot be written: {error.strerror}") from None
+    _write(result)
     return result
+
+
+def _run_alone(chosen: str, program: str, settings: Settings, narrate: Narrate) -> Found:
+    """Run the profiler while no other process measures on the device."""
+    device, folder, tried = settings.device, settings.folder, False
+
+    def try_meanwhile() -> None:
+        """Make one call while another process holds the processors, so that a submission that fails is reported at
+        once."""
+        nonlocal tried
+        if not tried:
+            tried = True
+            _RUNS[chosen](program, settings.model_copy(update={"warmup": 0, "calls": 1}), lambda line: None)
+            for name in (*_files(folder), process.PRINTED):
+                (folder / name).unlink(missing_ok=True)
+
+    with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
+        return _RUNS[chosen](program, settings, narrate)
+
+
+def _write(result: Profile) -> None:
+    """Write the excerpt beside the profiler's own files. Raises InfrastructureError."""
+    path = result.folder / EXCERPT
+    try:
+        whole_file.write(path, json.dumps(result.as_json(), indent=1).encode())
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _case(
@@ -158,9 +171,6 @@ def _folder(root: Path, submission: Submission, number: int | None, out: Path | 
 def _files(folder: Path) -> list[str]:
     found = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     return [name for name in found if name not in OWN_FILES]
-
-
-Found = tuple[Outcome, tuple[ProfiledKernel, ...], list[str]]
 
 
 def _run_ncu(program: str, settings: Settings, narrate: Narrate) -> Found:
