@@ -505,7 +505,7 @@ def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_n
     assert words.lower().count("baseline") == 2 and "key baseline" not in page_of(toy_root)
     store(toy_root, "torch_twice", 2000.0)
     words = Elements(page_of(toy_root)).words
-    assert "No × best baseline" not in words and "how many times faster than the fastest of them" in words
+    assert "No × best baseline" not in words and "how many times as fast as the fastest of them" in words
     assert "interval × best baseline" in words and "2.00" in words and "key baseline" in page_of(toy_root)
 
 
