@@ -23,8 +23,8 @@
     findings, witness, encounters                       faults; uses of values never written; both sides of a race
     native                                              the inner loops in C; numpy does the same without it
 
-It needs tinygrad and pyelftools (`make setup-offline`). No other package of harness needs them. docs/emulator.md says
-what is exact and what is not emulated. The emulator does not model time.
+It needs tinygrad and pyelftools (`make setup-offline`). No other package of harness needs them.
+docs/emulator-limits.md says what is exact and what is not emulated. The emulator does not model time.
 """
 
 from harness.emulator.decoding import available
