@@ -302,7 +302,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(tmp_path, bare_python, wh
     (checkout / ".venv/thesis.txt").touch()
     result = install(checkout, bare_python, wheels)
     assert result.returncode == 30
-    assert "is no virtual environment: move it away" in result.stderr
+    assert "is not a virtual environment: move it away" in result.stderr
     assert (checkout / ".venv/thesis.txt").exists()
 
 
@@ -316,7 +316,7 @@ def test_a_torch_that_sees_a_gpu_is_kept_with_its_triton(tmp_path, wheels):
     checkout = write_checkout(tmp_path / "checkout")
     result = install(checkout, host, wheels)
     assert result.returncode == 0, result.stderr
-    assert "keeping the torch 2.12.0+rocm7.2 and triton 3.6.0 that are here" in result.stderr
+    assert "keeping the installed torch 2.12.0+rocm7.2 and triton 3.6.0" in result.stderr
     found = versions(checkout)
     assert found["torch"][0] == "2.12.0+rocm7.2"
     assert found["triton"][0] == "3.6.0"

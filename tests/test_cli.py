@@ -413,7 +413,7 @@ def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch)
         (("evla", "double"), "did you mean eval?"),
         (("eval", "double", "--devcie", "cpu"), "--device"),
         (("eval", "double", "nowhere.py"), "no file nowhere.py"),
-        (("eval", "double", "--device", "tpu"), "no device"),
+        (("eval", "double", "--device", "tpu"), "not a device"),
         (("eval", "double", "--device", "cuda:99"), "torch sees no GPU"),
         (("eval",), "PROBLEM"),
     ],

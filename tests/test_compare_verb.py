@@ -252,7 +252,7 @@ def test_a_limit_that_is_no_number_lets_nothing_pass(podium, store, percent):
     store("old", OLD)
     store("new", NEW, (130_000.0, 520_000.0))
     code, out, err = podium("compare", "old", "new", "--fail-if-slower", percent)
-    assert (code, out) == (2, "") and f"--fail-if-slower {percent} is no number" in err
+    assert (code, out) == (2, "") and f"--fail-if-slower {percent} is not a percentage" in err
 
 
 def test_pairs_are_of_a_duel(podium, store):

@@ -88,7 +88,7 @@ def test_what_is_named_and_old_enough_is_removed_and_nothing_else(podium, root, 
         ([""], "one of the words is empty"),
         (["202"], "202 is too short to name a run"),
         (["2020"], "could be any of 3 runs"),  # one of them published
-        (["mine", "--older-than", "soon"], "'soon' is no age"),
+        (["mine", "--older-than", "soon"], "'soon' is not an age"),
         (["mine", "nobody"], "there is no run nobody"),
     ],
 )
@@ -153,7 +153,7 @@ def test_ages_are_hours_days_or_weeks():
 def test_an_age_without_a_unit_is_refused_by_a_sentence_that_names_them_and_nothing_is_lost(podium, root):
     before = stored(root)
     code, out, err = podium("forget", "--older-than", "3")
-    assert (code, out) == (2, "") and "3 of what?" in err and "3d are days, 3h hours, 3w weeks" in err
+    assert (code, out) == (2, "") and "3 has no unit" in err and "3d means days, 3h hours, 3w weeks" in err
     assert stored(root) == before
 
 

@@ -104,7 +104,7 @@ def test_what_holds_no_problem_and_what_is_not_there_is_said_in_a_sentence(podiu
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("x")
     for path, said in (
-        (tmp_path / "empty", "holds no problem"),
+        (tmp_path / "empty", "contains no problem"),
         (tmp_path / "nowhere", "nowhere: nothing is there"),
         (tmp_path / "file.txt", "file.txt: it is not a Python file"),
         (f"{tmp_path}/empty:float16", "only a task's file can have a precision after a colon"),

@@ -131,7 +131,7 @@ def test_no_file_is_replaced_that_is_no_junit_xml_and_nothing_is_judged(podium, 
     path = toy_root / "there.xml"
     path.write_bytes(there)
     code, out, err = podium(verb, "double", str(submit(toy_root, "honest", HONEST)), "--junit", str(path))
-    assert (code, out) == (2, "") and f"{path} is there and is no JUnit XML: it is left as it is" in err
+    assert (code, out) == (2, "") and f"{path} exists and is not JUnit XML, so it is not overwritten" in err
     assert path.read_bytes() == there and "judging" not in err
 
 
@@ -158,7 +158,7 @@ def test_what_is_empty_or_junit_xml_is_replaced(tmp_path, there):
 def test_a_place_that_is_none_is_refused_before_anything_is_judged(podium, toy_root):
     honest = str(submit(toy_root, "honest", HONEST))
     code, out, err = podium("eval", "double", honest, "--junit", str(toy_root / "nowhere" / "report.xml"))
-    assert (code, out) == (2, "") and "is no directory" in err and "judging" not in err
+    assert (code, out) == (2, "") and "is not a directory" in err and "judging" not in err
     assert podium("eval", "double", honest, "--junit", str(toy_root))[0] == 2
     code, _, err = podium("eval", "double", honest, "--watch", "--junit", "report.xml")
     assert code == 2 and "neither --json nor --markdown nor --junit" in err

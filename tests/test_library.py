@@ -250,7 +250,7 @@ def test_what_a_problem_imports_of_reference_is_read_anew_in_each_call(root):
 def test_a_file_that_is_no_utf_8_is_refused_in_a_sentence(root):
     path = root / "submissions" / "double" / "latin.py"
     path.write_bytes("# caf\u00e9\n".encode("latin-1") + RIGHT.encode())
-    with pytest.raises(UsageError, match="is no UTF-8 text"):
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
         evaluate("double", path, "cpu", "verdict", root=root)
 
 
@@ -312,14 +312,14 @@ def test_what_one_source_meets_ends_those_that_have_not_begun(root, monkeypatch)
     ("arguments", "words"),
     [
         ({"problem": "doubl"}, "there is no problem called 'doubl'\n  did you mean double?"),
-        ({"sampling": "quik"}, "'quik' is no sampling\n  did you mean quick?"),
-        ({"name": "my kernel"}, "'my kernel' is no name for a submission"),
+        ({"sampling": "quik"}, "'quik' is not a sampling\n  did you mean quick?"),
+        ({"name": "my kernel"}, "'my kernel' is not a name for a submission"),
         ({"source": Path("missing.py")}, "there is no file .*missing.py"),
         ({"source": "missing.py"}, "there is no file .*missing.py"),
         ({"source": "#" * (1 << 20) + "#"}, "<submission> is 1,048,577 bytes"),
-        ({"source": "# \ud800\n"}, "the source is no text: surrogates not allowed at character 2"),
+        ({"source": "# \ud800\n"}, "the source is not text: surrogates not allowed at character 2"),
         ({"source": b"text"}, "a source is a text or a path, and not of bytes"),
-        ({"root": "nowhere"}, "root is .*nowhere, which is no directory"),
+        ({"root": "nowhere"}, "root is .*nowhere, which is not a directory"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_before_a_process_is_started(root, monkeypatch, arguments, words):
@@ -334,7 +334,7 @@ def test_names_and_devices_of_many_are_checked_before_any_is_judged(root, monkey
     monkeypatch.setattr(judges, "Judge", None)
     with pytest.raises(UsageError, match="2 sources and 1 names"):
         evaluate_many("double", [RIGHT, WRONG], "cpu", names=["one"], root=root)
-    with pytest.raises(UsageError, match="no devices to share the work"):
+    with pytest.raises(UsageError, match="are not devices that can share the work"):
         evaluate_many("double", [RIGHT], ["cuda:0", "cuda:0"], root=root)
     with pytest.raises(UsageError, match="there is no file"):
         evaluate_many("double", [RIGHT, Path("missing.py")], "cpu", root=root)

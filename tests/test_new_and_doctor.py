@@ -43,7 +43,7 @@ def test_a_new_problem_passes_its_own_verification_and_takes_a_submission(podium
 def test_a_problem_s_name_that_is_none_or_taken_is_refused_and_nothing_is_written(podium, toy_root, name):
     before = sorted(toy_root.rglob("*"))
     code, out, err = podium("new-problem", name)
-    refusals = ("no name for a problem", "already there", "is empty")
+    refusals = ("not a name for a problem", "already exists", "is empty")
     assert (code, out) == (2, "") and any(why in err for why in refusals)
     assert sorted(toy_root.rglob("*")) == before
 
@@ -53,7 +53,7 @@ def test_a_problem_that_is_bundled_or_imported_keeps_its_name(podium, toy_root, 
     (toy_root / "configs" / "imported.yml").write_text("elsewhere: /nowhere\n")
     for name in ("bundled", "elsewhere"):
         code, out, err = podium("new-problem", name)
-        assert (code, out) == (2, "") and f"{name} is no name for a problem: there is one called so" in err
+        assert (code, out) == (2, "") and f"{name} is not a name for a problem: a problem has that name" in err
         assert not (toy_root / "problems" / name).exists()
 
 
@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(podium, toy_root):
     path = toy_root / "submissions" / "double" / "mine.py"
     path.write_text("# a day's work\n")
     code, out, err = podium("new", "double", "mine")
-    assert code == 2 and "already there" in err and not out and path.read_text() == "# a day's work\n"
+    assert code == 2 and "already exists" in err and not out and path.read_text() == "# a day's work\n"
 
 
 def test_on_a_full_disk_no_half_of_a_submission_is_left(podium, toy_root):
@@ -97,7 +97,7 @@ def test_a_dangling_link_is_not_written_through(podium, toy_root):
 )
 def test_a_name_that_is_none_is_refused_and_nothing_is_written(podium, toy_root, name):
     code, out, err = podium("new", "double", "--", name)
-    assert code == 2 and "is no name for a submission" in err and not out
+    assert code == 2 and "is not a name for a submission" in err and not out
     assert not list((toy_root / "submissions").rglob("*.py"))
 
 
@@ -239,9 +239,9 @@ def test_the_table_keeps_to_its_width_and_ends_with_a_summary():
         Fact("torch", "not installed", "broken", "pip install torch", True),
     ]
     lines = rendered.text(facts, width=80).splitlines()
-    assert max(map(len, lines[: lines.index("To get or mend what is missing:")])) <= 80
+    assert max(map(len, lines[: lines.index("To install or repair what is missing:")])) <= 80
     assert "  gfx950: pip install ziglang" in lines
-    assert lines[-1] == "Nothing can be judged here until this is mended: torch."
+    assert lines[-1] == "Nothing can be judged here until this is repaired: torch."
     assert rendered.text(facts[:1], width=80).splitlines()[-1] == "Ready."
 
 

@@ -369,7 +369,7 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
         "import subprocess\nCHILD = subprocess.Popen(['sleep', '600'])\nprint('child', CHILD.pid)\n" + HONEST
     )
     found = profile(toy_root, mine, detect(toy_root, "cpu"), case="rows=3 cols=5")
-    assert "double, a case of one's own: rows=3 cols=5" in document.text(rendered.parts(found))
+    assert "double, a case that you named: rows=3 cols=5" in document.text(rendered.parts(found))
     pid = re.search(r"child (\d+)", (found.folder / "printed.txt").read_text())[1]
     deadline = time.monotonic() + 300
     while alive(pid) and time.monotonic() < deadline:

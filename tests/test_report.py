@@ -259,7 +259,7 @@ def test_no_file_is_replaced_that_is_no_report(toy_root, capsys, name):
     before = path.read_bytes()
     assert main(["--root", str(toy_root), "report", "double", "--out", str(path)]) == 2
     said = capsys.readouterr()
-    assert f"{path} is there and is no report of Podium's: it is left as it is" in said.err and not said.out
+    assert f"{path} exists and is not a report of Podium, so it is not overwritten" in said.err and not said.out
     assert path.read_bytes() == before
 
 
@@ -487,7 +487,7 @@ def test_the_marks_of_a_wide_interval_and_of_a_wide_bound_are_explained_where_th
     shown = document.text([rendered.case_table(run)])
     assert "×/÷ 2: the interval goes from half of the figure to twice the figure" in shown
     assert (
-        "bound: by how much a latency can be less than the truth; shown where it is above 2 % + 0.3 µs"
+        "bound: the most by which a latency can be less than the truth; shown if above 2 % + 0.3 µs"
         in shown.replace("\xa0", " ")
     )
     board = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), None))
@@ -505,7 +505,7 @@ def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_n
     assert words.lower().count("baseline") == 2 and "key baseline" not in page_of(toy_root)
     store(toy_root, "torch_twice", 2000.0)
     words = Elements(page_of(toy_root)).words
-    assert "No × best baseline" not in words and "how many times faster than the fastest of them" in words
+    assert "No × best baseline" not in words and "how many times as fast as the fastest of them" in words
     assert "interval × best baseline" in words and "2.00" in words and "key baseline" in page_of(toy_root)
 
 
@@ -524,7 +524,7 @@ def test_a_sha256_that_is_a_path_is_not_followed(toy_root):
     (toy_root / "results" / "secret.py").write_text("SECRET = 1\n")
     store(toy_root, "mine", submission_sha256="../../../secret")
     text = Elements(page_of(toy_root)).text
-    assert "SECRET" not in text and "no sha256" in text
+    assert "SECRET" not in text and "does not name its source's sha256" in text
 
 
 def test_runs_with_the_same_environment_share_it(toy_root):

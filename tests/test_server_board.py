@@ -484,7 +484,7 @@ def test_a_form_that_another_site_sends_does_nothing(server):
 
 REFUSED = [
     ("mine.py", b"", {}, 400, "The file is empty"),
-    ("mine.py", b"\xff\xfe", {}, 400, "is no UTF-8 text"),
+    ("mine.py", b"\xff\xfe", {}, 400, "is not UTF-8 text"),
     ("mine.sh", RIGHT, {}, 400, "end in .py"),
     ("<b>.py", RIGHT, {}, 400, "The file's name must be"),
     ("mine.py", "x" * 1_000_001, {}, 413, "1,000,000 bytes"),

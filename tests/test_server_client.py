@@ -170,9 +170,9 @@ def test_a_file_says_where_it_goes_as_popcorns_do(server, podium, file):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--server", "ftp://x"], 2, "is no server's address"),
-        (["--server", "http://[::1"], 2, "is no server's address"),
-        (["--server", "http://x:99999"], 2, "is no server's address"),
+        (["--server", "ftp://x"], 2, "is not the address of a server"),
+        (["--server", "http://[::1"], 2, "is not the address of a server"),
+        (["--server", "http://x:99999"], 2, "is not the address of a server"),
         (["--server", "http://127.0.0.1:9"], 30, "does not answer"),
         (["--gpu", "B200"], 2, "double is not judged on B200: there is CPU"),
     ],
@@ -223,7 +223,7 @@ def test_accounts_are_added_approved_listed_and_shut_on_the_command_line(server,
     assert podium("user", "approve", pending[0]["fingerprint"], "carl", *where)[0] == 0
     assert server.send(state)[0] == 202
     assert podium("user", "block", "carl", "--reason", "two accounts", *where)[0] == 0
-    assert server.send(state) == (403, {"detail": "your account is shut: two accounts"})
+    assert server.send(state) == (403, {"detail": "your account is blocked: two accounts"})
     assert "two accounts" in podium("user", "list", *where)[1]
     assert podium("user", "add", "../x", *where)[0] == 2
     assert podium("user", "approve", "0" * 12, "x", *where)[0] == 2

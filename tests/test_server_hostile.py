@@ -103,7 +103,7 @@ def test_nasty_words_in_addresses_are_refused_in_a_sentence(kept, text):
     ("source", "status", "said"),
     [
         (b"", 400, "the file is empty"), (b" \n", 400, "the file is empty"),
-        (b"\xff\xfe", 400, "the file is no UTF-8 text"), (b"x = '\0'", 400, "null byte"),
+        (b"\xff\xfe", 400, "the file is not UTF-8 text"), (b"x = '\0'", 400, "null byte"),
         (b"#" * 1_000_001, 413, "longer than 1,000,000 bytes"),
     ],
 )  # fmt: skip
@@ -195,7 +195,7 @@ def test_wrong_and_stolen_tokens_are_of_no_use(server):
     server.serving.database.people.block("ada", "her id was stolen")
     assert server.ask("GET", f"/user/submissions/{number}", ada) == (
         403,
-        {"detail": "your account is shut: her id was stolen"},
+        {"detail": "your account is blocked: her id was stolen"},
     )
 
 
@@ -325,7 +325,7 @@ def test_a_bug_of_ours_is_a_500_that_tells_nothing(server, capfd):
 
     server.serving.gpus = broken
     status, answer = server.ask("GET", "/gpus/double")
-    assert status == 500 and plain(answer) == "the server has made a mistake, which is in its log"
+    assert status == 500 and plain(answer) == "an error in the server: its log has the details"
     assert "the secret is 42" in capfd.readouterr().err
 
 

@@ -188,7 +188,7 @@ def test_a_client_that_registered_is_nobodys_until_it_is_approved(database):
     with pytest.raises(UsageError, match="no client"):
         database.people.approve("0" * 12, "ada")
     for wrong in ("%", "_" * 12, "'; --"):
-        with pytest.raises(UsageError, match="no fingerprint"):
+        with pytest.raises(UsageError, match="not a fingerprint"):
             database.people.approve(wrong, "ada")
     database.people.approve(database.people.pending()[0].fingerprint, "Ada")
     assert database.people.by_client(client).name == "ada"
@@ -220,7 +220,7 @@ def test_the_verb_revoke_prints_a_new_id(tmp_path, podium):
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "ä", "a" * 33, "-a", "<b>", "a\0", "a\n"])
 def test_a_name_that_could_be_no_part_of_a_file_is_refused(database, name):
-    with pytest.raises(UsageError, match="no name for an account"):
+    with pytest.raises(UsageError, match="not a name for an account"):
         database.people.add(name)
 
 

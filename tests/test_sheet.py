@@ -64,7 +64,7 @@ def test_the_list_of_runs_is_a_row_for_each_and_one_run_is_no_list(podium, store
         "20260101T000000-2-wrong",
     ]
     code, out, err = podium("show", "fast", "--csv")
-    assert (code, out) == (2, "") and "--csv lists runs" in err
+    assert (code, out) == (2, "") and "--csv applies only to the list of runs" in err
 
 
 def test_a_text_that_begins_as_a_formula_does_is_none(podium, stored):

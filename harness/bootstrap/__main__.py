@@ -53,7 +53,7 @@ UNFINISHED = '"unfinished"'
 AGAIN = "run the same command again"
 LOOK_S = 0.3
 PIP_FAILED = (
-    "pip failed, its words are above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
+    "pip failed; its output is above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
     f" that has the packages. Is the disk full? They take 3 GB, torch's CUDA build 9 GB. Then {AGAIN}."
 )
 
@@ -185,14 +185,14 @@ def make(venv: str, keeps: bool, found: Found) -> None:
         raise SetupError(f"{sys.executable} has no venv or no ensurepip module: {remedy}.")
     if os.path.isdir(venv) and os.listdir(venv):
         if not any(os.path.exists(os.path.join(venv, name)) for name in ("podium.json", "pyvenv.cfg")):
-            raise SetupError(f"{venv} is no virtual environment: move it away and {AGAIN}.")
+            raise SetupError(f"{venv} is not a virtual environment: move it away and {AGAIN}.")
         shutil.rmtree(venv)
     say(f"making .venv with Python {sys.version.split()[0]} ({sys.executable})")
     os.makedirs(venv, exist_ok=True)
     write(os.path.join(venv, "podium.json"), UNFINISHED)
     command = [sys.executable, "-I", "-m", "venv", "--without-pip", "--prompt", "podium"]
     if run(command + (["--system-site-packages"] if keeps else []) + [venv]) != 0:
-        raise SetupError("venv failed: its words are above.")
+        raise SetupError("venv failed; its output is above.")
     if keeps and sys.prefix != sys.base_prefix:
         # --system-site-packages reaches only the base Python. So also name the environment in which torch was found.
         (packages,) = glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages"))

@@ -31,7 +31,7 @@ print("\n" + json.dumps({"versions": versions, "modules": modules, "gpu": gpu, "
 class Found(NamedTuple):
     """The packages of a Python."""
 
-    versions: Dict[str, str]  # of every distribution, by its normalised name
+    versions: Dict[str, str]  # of each distribution, by its normalised name
     modules: Dict[str, str]  # of "torch" and "triton", if they can be imported
     gpu: bool  # its torch sees a GPU
     sites: List[str]  # its site-packages folders
@@ -77,10 +77,10 @@ def what_to_keep(found: Found, pins: Dict[str, str], requirements: List[str]) ->
         names = " and ".join(
             f"{module} {version}{too_old(module, version)}" for module, version in sorted(found.modules.items())
         )
-        return f"the {names} that are here, with what is beside them: this torch sees a GPU"
+        return f"the installed {names} and the packages beside them: this torch sees a GPU"
     here = {name: found.versions.get(name, "").split("+")[0] for name in map(name_of, requirements)}
     if all(version and version == pins.get(name) for name, version in here.items()):
-        return "the packages that are here: they are the pinned ones"
+        return "the installed packages: they have the pinned versions"
     return ""
 
 

@@ -108,7 +108,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
             print_parts([*runs(found), *left_alone(faults)], as_markdown)
         return
     if as_csv:
-        raise UsageError("--csv lists runs, and one run is no list", "leave out RUN, or print it with --json")
+        raise UsageError("--csv applies only to the list of runs", "leave out RUN, or print it with --json")
     shown = stored.one(root, run)
     say_what_is_spoilt(root, [(run, shown)])
     _say_what_has_changed(root, shown)
@@ -165,7 +165,7 @@ def compare(
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
     if fail_if_slower is not None and not math.isfinite(fail_if_slower):
-        raise UsageError(f"--fail-if-slower {fail_if_slower} is no number of per cent", "5, say")
+        raise UsageError(f"--fail-if-slower {fail_if_slower} is not a percentage", "5, say")
     from harness.machine.device import detect
     from harness.ranking.speed import Speed
     from harness.render import compare as rendered

@@ -141,7 +141,9 @@ def _one_form(context: click.Context, parameter: click.Parameter, asked: bool) -
 def _in_a_directory(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """Refuse a FILE that cannot be written before the judging, which takes minutes."""
     if path is not None and not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: {path.parent} is no directory", "name another file with --junit")
+        raise UsageError(
+            f"{path} cannot be written: {path.parent} is not a directory", "name another file with --junit"
+        )
     return path
 
 
@@ -212,7 +214,7 @@ def narration(as_json: bool) -> Iterator[Narrate]:
 
 
 def say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
-    """On stderr, where the result has no place for what lies in results/ and is no run."""
+    """Say on stderr which files in results/ are not runs, if the result has no place for them."""
     from harness.render.lists import left_alone
 
     for part in left_alone(faults):

@@ -171,7 +171,7 @@ def block(root: Path, name: str, reason: str, database: str | None) -> None:
     Example: python3 -m harness user block ada --reason "two accounts"
     """
     _database(root, database).people.block(name.lower(), _line(reason) or None)
-    click.echo(legible(f"{name.lower()} is {'shut' if _line(reason) else 'open'}"))
+    click.echo(legible(f"{name.lower()} is {'blocked' if _line(reason) else 'no longer blocked'}"))
 
 
 @user.command("remove")

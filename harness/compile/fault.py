@@ -53,7 +53,7 @@ def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None) -
     `line`: the line of the kernel's `def`, used if no better line is known.
     """
     if outcome.status is None:
-        return CompileFault(f"the compiler was still at {kernel} when its time was up", line)
+        return CompileFault(f"the compiler ran out of time on {kernel}", line)
     located = from_ptxas(outcome.printed, file) or from_diagnostics(outcome.said, file, line)
     if outcome.status == 0:
         # LLVM can report an error, go on and produce incomplete code. Then nothing is raised.

@@ -103,7 +103,7 @@ class Finished:
             where = f", and here at {self.said}" if self.said else ""
             return f"given up: the submission hangs in its test cases{where}"
         if self.status is None:
-            return f"the compiler took too long, {TIMEOUT_S:g} s of a processor or at one thing, and was stopped"
+            return f"the compiler took longer than {TIMEOUT_S:g} s, of processor time or for one step, and was stopped"
         if self.status == -signal.SIGKILL:
             return "the compiler was killed: the system does that to a process that takes too much memory"
         how = f"by {name_of_signal(-self.status)}" if self.status < 0 else f"with status {self.status}"

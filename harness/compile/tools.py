@@ -40,7 +40,7 @@ def here(root: Path | None = None) -> Tools:
         found = Tools.model_validate_json(finished.printed)
     except ValidationError:
         last = (finished.said.strip().splitlines() or ["it said nothing"])[-1]
-        raise InfrastructureError(f"the look at the tools for offline work failed: {last}") from None
+        raise InfrastructureError(f"the survey of the tools for offline work failed: {last}") from None
     kept.write("tools", found.model_dump(mode="json"))
     return found
 

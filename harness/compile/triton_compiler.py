@@ -110,7 +110,7 @@ class TritonCompiler:
         if outcome.status == 0 and outcome.returned is None:
             made = upstream_compile(src, target=target, options=options, **named)
             if kernel.fault is not None:
-                shutil.rmtree(Path(made.metadata_group[f"{src.name[:150]}.json"]).parent)  # not to be found next time
+                shutil.rmtree(Path(made.metadata_group[f"{src.name[:150]}.json"]).parent)  # else it is found next time
             elif made.hash in self._by_hash:
                 return made
             else:

@@ -97,7 +97,7 @@ def evaluate_many(
     cards = judges.cards() if device == "auto" else [device] if isinstance(device, str) else list(device)
     cards = [_card(each) for each in cards]
     if not cards or len(set(cards)) < len(cards) or "auto" in cards:
-        raise UsageError(f"{cards} are no devices to share the work", "name each once: cuda:0, cuda:1")
+        raise UsageError(f"{cards} are not devices that can share the work", "name each once: cuda:0, cuda:1")
     waiting = deque(enumerate(submissions))
     runs: dict[int, Run] = {}
 
@@ -136,7 +136,7 @@ def _asked(
     """Return the problem, and a function that makes a request from a submission and a device."""
     where = catalog.default_root() if root is None else Path(root).absolute()
     if not where.is_dir():
-        raise UsageError(f"root is {where}, which is no directory")
+        raise UsageError(f"root is {where}, which is not a directory")
     found = catalog.load_problem(where, str(problem))
     depth, own = _sampling(sampling)
     called = found.foreign.address if found.foreign is not None else found.name
@@ -163,12 +163,14 @@ def _sampling(sampling: str | Sampling) -> tuple[Depth, Sampling | None]:
     for depth in DEPTHS:
         if sampling == depth:
             return depth, None
-    raise UsageError(f"{sampling!r} is no sampling", did_you_mean(str(sampling), DEPTHS))
+    raise UsageError(f"{sampling!r} is not a sampling", did_you_mean(str(sampling), DEPTHS))
 
 
 def _submission(problem: Problem, source: str | Path, by_default: str, name: str | None) -> Submission:
     if name is not None and not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", "such as split_kv")
+        raise UsageError(
+            f"{name!r} is not a name for a submission: letters, digits and _, at most 64", "such as split_kv"
+        )
     if not isinstance(source, str | Path):
         raise UsageError(f"a source is a text or a path, and not of {type(source).__name__}", "decode bytes first")
     if isinstance(source, Path) or (source.endswith(".py") and "\n" not in source):
@@ -176,10 +178,10 @@ def _submission(problem: Problem, source: str | Path, by_default: str, name: str
         try:
             submission.source.decode()
         except UnicodeDecodeError as error:
-            raise UsageError(f"{source} is no UTF-8 text: {error.reason} at byte {error.start:,}") from None
+            raise UsageError(f"{source} is not UTF-8 text: {error.reason} at byte {error.start:,}") from None
         return submission
     try:
         text = source.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the source is no text: {error.reason} at character {error.start:,}") from None
+        raise UsageError(f"the source is not text: {error.reason} at character {error.start:,}") from None
     return catalog.submission_of(problem, text, name or by_default, f"<{name or by_default}>")

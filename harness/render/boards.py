@@ -1,4 +1,4 @@
-"""A problem's boards as parts of a document: the columns of the ranked, what is not ranked, what is said below."""
+"""A problem's boards as parts of a document: the ranked table, the unranked submissions, and the notes below."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
 
 
 def board(problem: Problem, device_name: str, ranked: Board, below: Sequence[str]) -> list[Part]:
-    """A leaderboard: the ranked table, what is not ranked and why, and what is said `below`."""
+    """Return a leaderboard: the ranked table, the unranked submissions with reasons, and the lines `below`."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         said = notes.limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
@@ -69,7 +69,9 @@ def board(problem: Problem, device_name: str, ranked: Board, below: Sequence[str
         parts += [Prose(f"{reason or 'not timed'}: {notes.why_unranked(reason)}.") for reason in reasons]
     parts += left_out.parts(ranked.unranked)
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
-        parts.append(Prose("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more."))
+        parts.append(
+            Prose("flags: what a scanner found suspicious in the source. This is not a verdict; `show` gives details.")
+        )
     return [*parts, *below]
 
 

@@ -35,8 +35,8 @@ def parts(found: Counts) -> list[Part]:
         shown.append(Table([f"line of {one.kernel}", "instructions", "%", *ACCESSES], cells, []))
     return [
         *shown,
-        "LDS passes: how often the banks are asked, by addresses, and in brackets how often without conflicts.",
-        "Cache lines: of 128 bytes, that a wave's accesses to global memory touch, and in brackets how few would do.",
+        "LDS passes: accesses to the banks, computed from addresses; in brackets: the number without conflicts.",
+        "Cache lines: of 128 bytes, touched by a wave's accesses to global memory; in brackets: the fewest possible.",
     ]
 
 

@@ -27,7 +27,7 @@ def parts(facts: Sequence[Fact], width: int | None = None) -> list[Part]:
     room = max(columns - names - states - _FRAME, NARROWEST)
     rows = [[fact.name, fact.state if fact.state != "ok" else "", fact.found] for fact in facts]
     remedies = [f"  {fact.name}: {fact.remedy}" for fact in facts if fact.state != "ok" and fact.remedy]
-    below = [*(["To get or mend what is missing:", *remedies] if remedies else []), _summary(facts)]
+    below = [*(["To install or repair what is missing:", *remedies] if remedies else []), _summary(facts)]
     return [Table(["", "", "found"], rows, below, widths=[None, None, room])]
 
 
@@ -38,6 +38,6 @@ def as_json(facts: Sequence[Fact]) -> dict[str, Any]:
 def _summary(facts: Sequence[Fact]) -> str:
     fatal = [fact.name for fact in facts if fact.fatal]
     if fatal:
-        return f"Nothing can be judged here until this is mended: {', '.join(fatal)}."
+        return f"Nothing can be judged here until this is repaired: {', '.join(fatal)}."
     lacking = [fact.name for fact in facts if fact.state != "ok"]
     return "Ready." if not lacking else f"Ready, but for: {', '.join(lacking)}."

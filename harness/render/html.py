@@ -46,11 +46,11 @@ def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None
     be written.
     """
     if not whole_file.may_replace(out, _is_report):
-        what = f"{out} is there and is no report of Podium's: it is left as it is"
+        what = f"{out} exists and is not a report of Podium, so it is not overwritten"
         raise UsageError(what, "name another file with --out")
     page = report(root, problems, datetime.now(UTC), device).encode("utf-8", "replace")
     if not out.parent.is_dir():
-        raise UsageError(f"{out} cannot be written: {out.parent} is no directory", "name another file with --out")
+        raise UsageError(f"{out} cannot be written: {out.parent} is not a directory", "name another file with --out")
     try:
         whole_file.write(out, page)
     except OSError as error:

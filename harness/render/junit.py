@@ -35,7 +35,7 @@ def check_free(path: Path, judged: Sequence[Path]) -> None:
     if any(file.exists() and path.exists() and path.samefile(file) for file in judged):
         raise UsageError(f"{path} is the file that is to be judged", _ANOTHER)
     if not whole_file.may_replace(path, _is_junit):
-        raise UsageError(f"{path} is there and is no JUnit XML: it is left as it is", _ANOTHER)
+        raise UsageError(f"{path} exists and is not JUnit XML, so it is not overwritten", _ANOTHER)
 
 
 def _is_junit(head: bytes) -> bool:

@@ -23,14 +23,14 @@ VALUES_SHOWN = 4
 HEADERS = ("target", "kernel", "registers", "spills", "LDS KiB", "matrix", "waves")
 KERNEL, SPILLS = HEADERS.index("kernel"), HEADERS.index("spills")
 LEGEND = (
-    "registers a thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory a block, of the most there is",
-    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the most, and what limits them",
+    "registers: per thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory per block, of the maximum",
+    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the maximum, and their limit",
 )
 IN = "in "
 """Stands before the case that tells a row from others with the same configuration."""
 IN_A_CASE = (
-    "in: of rows with one configuration, the first case that launches this one, and how many more do;",
-    "  Triton compiles a kernel anew where a size is 1, or 16 divides it in one case and not in another",
+    "in: among rows with the same configuration, the first case that launches it, and how many more do;",
+    "  Triton compiles a kernel again if a size is 1, or if 16 divides it in one case and not in another",
 )
 
 
@@ -63,7 +63,7 @@ def part(compilations: Sequence[Compilation], width: int) -> Part:
     note = (
         "no spills, no scratch"
         if clean
-        else "!: spilled registers (sm_90: bytes), and below them bytes of scratch a thread; both cost time"
+        else "!: spilled registers (sm_90: bytes), and below them bytes of scratch per thread; both cost time"
     )
     return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND, *(IN_A_CASE if told_by_case else ())])
 

@@ -1,4 +1,4 @@
-"""Lists as parts of a document: stored runs, problems, a problem's controls, files that are no runs."""
+"""Lists as parts of a document: stored runs, problems, a problem's controls, files that are not runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands below boards and runs: what their columns mean, and why something is not ranked or not there."""
+"""The notes below boards and runs: the meaning of columns, and why a run is not ranked or a column is missing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def of_another_form(problem: Problem, device_name: str) -> list[str]:
     """Return notes on how a foreign problem's board differs from others."""
     said = terms(problem, device_name)
     if problem.foreign is not None and not problem.foreign.cost:
-        said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
+        said.append("No floor: the problem states no cost, so no latency is compared with the limit of the device.")
     if problem.ranking == "mean":
         said.append("score: the arithmetic mean over the cases, as the problem asks for it.")
     return said

@@ -23,7 +23,7 @@ _HOW_TO_OPEN = {
 
 def parts(found: Profile) -> list[Part]:
     what = "operators" if found.device.kind == "cpu" else "kernels"
-    case = f"benchmark case {found.case_number}" if found.case_number else "a case of one's own"
+    case = f"benchmark case {found.case_number}" if found.case_number else "a case that you named"
     title = f"{found.submission} on {found.problem}, {case}: {found.case.label}"
     how = f"{found.device.name}, {found.tool}, {found.calls} calls"
     if not found.kernels:

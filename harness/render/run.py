@@ -146,7 +146,7 @@ def case_table(shown: Run, title: str = "") -> Table:
     if any(row[5] for row in rows):
         share, least_ns = _usual_bound(shown.device)
         usual = f"{100 * share:g}\xa0% + {least_ns / 1e3:g} µs"
-        below.append(f"bound: by how much a latency can be less than the truth; shown where it is above {usual}")
+        below.append(f"bound: the most by which a latency can be less than the truth; shown if above {usual}")
     return Table(headers, rows, below, title="; ".join(filter(None, (title, shared))))
 
 

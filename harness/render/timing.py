@@ -94,7 +94,7 @@ def profile_of(found: ProfiledCase, device_kind: str) -> Table:
     title = f"{found.case.label}, profiled:"
     if found.call_ns is None:
         counted = [("kernels interpreted", found.launches), ("instructions emulated", found.instructions)]
-        below = ["there is no GPU here: what these took would say nothing of one, and is not told"]
+        below = ["there is no GPU here; times of an interpreter or emulator say nothing about a GPU, so none are shown"]
         return Table(["what", "a call"], [[what, f"{count:,}"] for what, count in counted if count], below, title=title)
     whole_ns = sum(part.self_ns for part in found.parts) or 1.0
     rows = [

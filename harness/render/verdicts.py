@@ -1,4 +1,4 @@
-"""What whoever waited for an evaluation reads: the verdict in a line, and what to know of a run that failed."""
+"""The result of an evaluation for the user: the verdict in one line, and the facts on a failed run."""
 
 from __future__ import annotations
 

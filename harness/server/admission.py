@@ -110,9 +110,9 @@ def check_source(competition: Competition, source: bytes) -> None:
     try:
         text = source.decode()
     except UnicodeDecodeError as error:
-        raise Denied(400, f"the file is no UTF-8 text: {error.reason} at byte {error.start:,}") from None
+        raise Denied(400, f"the file is not UTF-8 text: {error.reason} at byte {error.start:,}") from None
     if "\0" in text:
-        raise Denied(400, "the file is no text: it has a null byte")
+        raise Denied(400, "the file is not text: it has a null byte")
 
 
 def _check_limits(competition: Competition, recent: list[Recent]) -> None:

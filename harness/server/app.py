@@ -94,7 +94,7 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
         say(f"{request.method} {request.url.path}: {type(error).__name__}: {error}")
-        return _told(500, "the server has made a mistake, which is in its log")
+        return _told(500, "an error in the server: its log has the details")
 
 
 def _told(status: int, sentence: str, headers: Any = None) -> JSONResponse:

@@ -163,7 +163,7 @@ class Client:
             said = f"{self._url} does not answer as Podium does"
             raise InfrastructureError(said, "is it Podium's address?") from None
         except ValueError:
-            raise InfrastructureError(f"{self._url} answers what is no JSON", "is it Podium's address?") from None
+            raise InfrastructureError(f"{self._url} does not answer with JSON", "is it Podium's address?") from None
 
 
 def address(url: str) -> str:
@@ -174,7 +174,7 @@ def address(url: str) -> str:
     except ValueError:
         whole = False
     if not whole:
-        raise UsageError(f"{url!r} is no server's address", "such as --server https://kernels.example.org")
+        raise UsageError(f"{url!r} is not the address of a server", "such as --server https://kernels.example.org")
     return url.rstrip("/")
 
 
@@ -225,7 +225,7 @@ def client_id() -> str:
 
 def _checked(given: str) -> str:
     if not given.isascii() or not given.isprintable():
-        raise UsageError("the cli_id has characters that no header can have")
+        raise UsageError("the cli_id has characters that a header cannot contain")
     return given
 
 

@@ -1,8 +1,8 @@
 """The value that every part of the server shares. `podium serve` makes it and passes it to the routers.
 
 Serving ─┬─► root, database, hub, competitions()
-         ├─► cards              by GPU name, what torch calls the cards of this machine
-         └─► admission.accept   the one way in, for popcorn-cli and for the upload form
+         ├─► cards              by GPU name, torch's names of this machine's cards
+         └─► admission.accept   the only entrance, for popcorn-cli and for the upload form
 """
 
 from __future__ import annotations

@@ -109,6 +109,6 @@ def took_before(store: Store, problem: Problem, device: Device, quick: bool) -> 
         of_kind = found.setdefault(entry.unranked == Unranked.INTERPRETED, [])
         same_kind = entry.unranked == Unranked.INTERPRETED or (entry.unranked == Unranked.QUICK) == quick
         if entry.verdict is Verdict.ACCEPTED and same_kind and len(of_kind) < LATEST:
-            with contextlib.suppress(InfrastructureError):  # removed or damaged meanwhile
+            with contextlib.suppress(InfrastructureError):  # the file was removed or damaged
                 of_kind.append(store.load(entry).duration_s)
     return {kind: took_s for kind, took_s in found.items() if took_s}

@@ -110,7 +110,7 @@ def _device(device: Device) -> Fact:
     if device.kind == "cpu" and drivers:
         how = "install Podium into a Python" if installed() else "make doctor PYTHON=/path/to/a/python3"
         remedy = f"to judge on that GPU: {how} whose torch sees it"
-        return Fact("device", f"{found}; {drivers[0]} driver is here as well, not used", "missing", remedy)
+        return Fact("device", f"{found}; {drivers[0]} driver is here, too, but is not used", "missing", remedy)
     return Fact("device", found)
 
 
@@ -154,7 +154,7 @@ def _profiler(device: Device) -> Fact:
 def _isolation(device: Device) -> Fact:
     isolation = tiers.strongest(device)
     if not isolation.confines:
-        return Fact("sandbox", "none holds: runs are not ranked", "missing", tiers.HOW_TO_GET_ONE)
+        return Fact("sandbox", "no sandbox works here: runs are not ranked", "missing", tiers.HOW_TO_GET_ONE)
     if trouble := tiers.bubblewrap_refused(device):
         return Fact("sandbox", f"{isolation.tier}; bubblewrap is installed and does not hold: {trouble}")
     return Fact("sandbox", isolation.tier)

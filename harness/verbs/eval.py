@@ -134,7 +134,7 @@ def judge(
 
 
 def _keep(store: Store, run: Run, submission: Submission, narrate: Narrate) -> None:
-    """Store `run`. If that raises InfrastructureError, the verdict is told before."""
+    """Store `run`. If that raises InfrastructureError, first report the verdict."""
     try:
         store.write(run, submission)
     except InfrastructureError:

@@ -53,8 +53,8 @@ def age(text: str) -> timedelta:
     found = _AGE.fullmatch(text)
     if found is None:
         if _AGE.fullmatch(f"{text}d"):
-            raise UsageError(f"{text} of what?", f"{text}d are days, {text}h hours, {text}w weeks")
-        raise UsageError(f"{text!r} is no age", "such as 30d, 12h or 2w")
+            raise UsageError(f"{text} has no unit", f"{text}d means days, {text}h hours, {text}w weeks")
+        raise UsageError(f"{text!r} is not an age", "such as 30d, 12h or 2w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 

@@ -31,7 +31,7 @@ def import_(root: Path, path: Path) -> Imported:
     places = list(imported.problems_beneath(path)) if is_folder else foreign.places(path)
     if not places:
         raise UsageError(
-            f"{path} holds no problem of another project",
+            f"{path} contains no problem of another project",
             f"one is a folder with {foreign.TASK} (GPU MODE), or a Python file in a folder level1, level2, ... "
             "(KernelBench)",
         )

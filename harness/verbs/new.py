@@ -23,7 +23,7 @@ def new(root: Path, problem: Problem, name: str) -> Path:
     if not NAME.fullmatch(name):
         stem = name.removesuffix(".py")
         hint = f"try {stem}" if NAME.fullmatch(stem) else "such as mine or split_kv_2"
-        raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", hint)
+        raise UsageError(f"{name!r} is not a name for a submission: letters, digits and _, at most 64", hint)
     template = _template(problem)
     path = root / "submissions" / problem.name / f"{name}.py"
     try:
@@ -34,7 +34,7 @@ def new(root: Path, problem: Problem, name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("xb").close()  # mode x never overwrites a file
     except FileExistsError:
-        raise UsageError(f"{path} is already there, and is left as it is", "choose another name") from None
+        raise UsageError(f"{path} already exists and is not overwritten", "choose another name") from None
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
     try:

@@ -28,14 +28,14 @@ def new_problem(root: Path, name: str) -> Path:
     """
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name for a problem: a small letter, then small letters, digits and _, at most 32",
+            f"{name!r} is not a name for a problem: a-z, then a-z, 0-9 and _, at most 32",
             "such as sliding_window",
         )
     if taken := _taken(root, name):
-        raise UsageError(f"{name} is no name for a problem: {taken}", "choose another name")
+        raise UsageError(f"{name} is not a name for a problem: {taken}", "choose another name")
     skeleton, folder = places.find(places.default_root(), SKELETON), root / "problems" / name
     if folder.exists():
-        raise UsageError(f"{folder} is already there, and is left as it is", "choose another name")
+        raise UsageError(f"{folder} already exists and is not overwritten", "choose another name")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as made:
@@ -53,14 +53,14 @@ def _taken(root: Path, name: str) -> str | None:
     """Say what else has this name: a Python keyword, a module that a problem may import, or another problem. None if
     nothing has it."""
     if keyword.iskeyword(name):
-        return "Python has a word like that"
+        return "it is a keyword of Python"
     installed = [path for kind in ("purelib", "platlib") if (path := sysconfig.get_path(kind))]
     ours = any((places.default_root() / name).glob("__init__.py"))
     if name in sys.stdlib_module_names or ours or PathFinder.find_spec(name, installed) is not None:
-        return "Python has a module called so"
+        return "Python has a module of that name"
     if (root / "problems" / name).exists():  # `new_problem` reports this, with the path
         return None
-    return "there is one called so" if name in (*problem_names(root), *imported.paths(root)) else None
+    return "a problem has that name" if name in (*problem_names(root), *imported.paths(root)) else None
 
 
 def next_steps(folder: Path) -> str:

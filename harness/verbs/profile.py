@@ -32,7 +32,7 @@ OWN_FILES = (OUTCOME, process.PRINTED, EXCERPT, SOURCE)
 
 UNCONFINED = (
     "profile runs {} outside the sandbox, with your own rights: it can read, change and send all that you can. "
-    "Profile only what you know."
+    "Profile only code that you know."
 )
 
 Narrate = Callable[[str], None]

@@ -64,7 +64,7 @@ class Reproduction:
 
     @property
     def reason(self) -> str:
-        """What can be said of the scores, and why."""
+        """The conclusion about the scores, with the reason."""
         return self.doubt or (self.compared.finding.reason if self.compared else "")
 
     @property

@@ -117,7 +117,7 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
     if not same(first, drawn(1)):
         faults.append(f"{problem.name}: generate_input draws other inputs from the same seed: no run could be repeated")
     elif same(first, drawn(2)):
-        faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
+        faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be cached")
     if problem.foreign is not None:
         return faults  # `open_reference` has compared its outputs with its checker
     data = reference.generate(case, 1)

@@ -1,11 +1,11 @@
 "use strict";
-// Sorting and filtering of tables, the theme, and opening what a link leads to. The page reads as well without.
+// Sorts and filters tables, switches the theme, and opens the target of a link. The page can be read without scripts.
 
 function announce(text) {
   document.querySelector(".announcement").textContent = text;
 }
 
-// A cell's value: data-v where it has one (a number), else its text. One with nothing in it always comes last.
+// A cell's value: data-v (a number) if it has one, else its text. Empty cells always come last.
 function valueOf(row, column) {
   const cell = row.cells[column];
   const value = cell.dataset.v;
@@ -15,7 +15,7 @@ function valueOf(row, column) {
 
 function compare(one, other, sign) {
   if (one === null || other === null) return (one === null) - (other === null);
-  if (one === other) return 0; // two infinities too, whose difference is no number
+  if (one === other) return 0; // also for two infinities, whose difference is NaN
   const order = typeof one === "number" ? one - other : one.localeCompare(other, "en", { numeric: true });
   return sign * order;
 }
@@ -43,7 +43,7 @@ function makeSortable(table) {
   }
 }
 
-const FILTERED_FROM = 8; // rows: fewer are seen at a glance
+const FILTERED_FROM = 8; // rows: fewer can be seen at a glance
 
 function makeFilterable(table) {
   const rows = Array.from(table.tBodies[0].rows);
@@ -66,7 +66,7 @@ function makeFilterable(table) {
   });
 }
 
-// The field in the bar: of all that bears a submission's name only what has each word in it.
+// The filter field: of all elements with a submission's name, show only those that contain each word.
 function filterSubmissions() {
   const words = this.value.toLowerCase().split(/\s+/).filter(Boolean);
   const names = new Set();
@@ -85,7 +85,7 @@ function remembered() {
   try {
     return localStorage.getItem("podium-theme");
   } catch {
-    return null; // a browser may keep nothing for files
+    return null; // a browser may store nothing for local files
   }
 }
 
@@ -103,11 +103,11 @@ function nextTheme() {
   try {
     localStorage.setItem("podium-theme", theme);
   } catch {
-    // Then it lasts as long as the page.
+    // The theme then lasts as long as the page.
   }
 }
 
-// A link into something folded opens it.
+// A link into a folded part opens that part.
 function openTarget() {
   const target = document.getElementById(location.hash.slice(1));
   if (!target) return;
@@ -125,7 +125,7 @@ document.querySelector(".theme").addEventListener("click", nextTheme);
 document.querySelector(".filter.all input").addEventListener("input", filterSubmissions);
 setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
 addEventListener("hashchange", openTarget);
-// A link to where the page is already changes no hash, though what it leads to may have been closed since.
+// A second click on the same link does not change the hash, but its target may have been closed since.
 addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#']");
   const contents = document.querySelector(".contents");

@@ -1,13 +1,13 @@
 """The live board. The server renders the pages, which work without scripts. Scripts update running and waiting
 submissions live.
 
-site        what every page needs          answers      headers, ETags, pages in place of errors
-results     the boards, held in memory     ledger       whose runs they are
-view        which rows of a board, how     pages        front, board, run, compare
-made_once   what is made once and kept     live         server-sent events
-mine        signing in, the upload form, one's own submissions
-file_names  which run files came or went   same_source  one person's source is one entry
-data        JSON, CSV, Atom, badges        templates/   a page each, with a board's columns
+    site        shared by all pages            answers      headers, ETags, pages in place of errors
+    results     the boards, held in memory     ledger       the submissions behind runs
+    view        the rows of a board's page     pages        front, board, run, compare
+    made_once   a cache                        live         server-sent events
+    mine        signing in, the upload form, a person's own submissions
+    file_names  added and removed run files    same_source  one person's source is one entry
+    data        JSON, CSV, Atom, badges        templates/   a page each, with a board's columns
 
     board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
 """

@@ -190,7 +190,7 @@ def _run(site: Site, found: ShownRun) -> dict[str, object]:
         (f"Profile of {each.case.label}", replace(timing.profile_of(each, kind), title="")) for each in run.profiles
     ]
     if run.constants:
-        tables.append(("What a call that computes nothing takes", timing.constants_of(run.constants)))
+        tables.append(("The time of a call that computes nothing", timing.constants_of(run.constants)))
     if run.rounds:
         tables.append(("What the machine did in each process", timing.rounds_of(run.rounds)))
     if any(m.hidden_ns or m.idle_excess_ns for m in run.measurements):

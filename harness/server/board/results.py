@@ -2,9 +2,9 @@
 
     results/**.json ─► records.Index, each file parsed once ─► Results: a LiveBoard a problem and device ─► pages
 
-A look at the folders costs some stats. Only where one of them has changed are its files looked at: of many those that
-came, went or were replaced (`file_names`), and now and then all. Only boards whose runs have changed are ranked anew.
-Pages read what is there and wait for nothing.
+A look at the folders costs some stat calls. Files are examined only if a folder has changed: then those that were
+added, removed or replaced (`file_names`), and now and then all. Only boards whose runs have changed are ranked again.
+Pages read the present boards and wait for nothing.
 """
 
 from __future__ import annotations

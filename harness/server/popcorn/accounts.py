@@ -16,7 +16,7 @@ from harness.server.store.rows import Account
 LONGEST_ID = 512
 _CODE = re.compile(r"[0-9A-Za-z_-]{1,64}")
 REGISTRATIONS_PER_HOUR = 20
-"""From one address."""
+"""The most registrations from one address in an hour."""
 
 
 async def serving_of(request: Request) -> Serving:
@@ -36,16 +36,16 @@ def client(serving: Here, x_popcorn_cli_id: Asks = None) -> Account:
     if not x_popcorn_cli_id:
         raise Denied(400, "the header X-Popcorn-Cli-Id is missing: register, or put your cli_id into ~/.popcorn.yaml")
     if len(x_popcorn_cli_id) > LONGEST_ID:
-        raise Denied(401, "this cli_id is nobody's")
+        raise Denied(401, "no account has this cli_id")
     people = serving.database.people
     found = people.by_client(x_popcorn_cli_id)
     if found is None:
         if people.is_pending(x_popcorn_cli_id):
             named = fingerprint(x_popcorn_cli_id)
             raise Denied(401, f"your registration waits for the organisers: tell them your name and this: {named}")
-        raise Denied(401, "this cli_id is nobody's: register, or ask the organisers for one")
+        raise Denied(401, "no account has this cli_id: register, or ask the organisers for one")
     if found.blocked_because is not None:
-        raise Denied(403, f"your account is shut: {found.blocked_because}")
+        raise Denied(403, f"your account is blocked: {found.blocked_because}")
     return found
 
 
@@ -82,7 +82,7 @@ def router() -> APIRouter:
         """Join the competitions of an invite code."""
         found = serving.database.people.join(who.id, code) if _CODE.fullmatch(code) else None
         if found is None:
-            raise Denied(404, "this is no invite code, or somebody else has used it")
+            raise Denied(404, "this is not an invite code, or somebody else has used it")
         return {"status": "ok", "leaderboards": found}
 
     return routes

@@ -51,7 +51,7 @@ class Connections:
         self.url = url
         self.postgres = url.startswith(("postgresql://", "postgres://"))
         if not self.postgres and "://" in url and not url.startswith("sqlite:///"):
-            raise UsageError(f"{url.partition(':')[0]}:// is no database", "a file's path, or postgresql://…")
+            raise UsageError(f"{url.partition(':')[0]}:// is not a database", "a file's path, or postgresql://…")
         self.path = None if self.postgres else Path(url.removeprefix("sqlite:///"))
         self._idle: list[Any] = []
         self._writing = threading.Lock()

@@ -97,7 +97,7 @@ class People:
         """Give the client with this fingerprint to the account `name`, created if there is none. Raises UsageError."""
         name = checked_name(name)
         if not re.fullmatch(rf"[0-9a-f]{{{FINGERPRINT}}}", print_):
-            raise UsageError(f"{print_!r} is no fingerprint of a client", "podium user list shows those that wait")
+            raise UsageError(f"{print_!r} is not a fingerprint of a client", "podium user list shows those that wait")
         with self._connections.writing() as rows:
             waits = "SELECT sha256 FROM clients WHERE user_id IS NULL AND created_at >= ? AND sha256 LIKE ?"
             found = rows(waits, (_expired(), f"{print_}%"))
@@ -263,7 +263,7 @@ def checked_name(name: str) -> str:
     lower = name.lower()
     if not NAME.fullmatch(lower):
         raise UsageError(
-            f"{name!r} is no name for an account: 1 to 32 of a-z, 0-9, _ and -, beginning with a letter or digit"
+            f"{name!r} is not a name for an account: 1 to 32 of a-z, 0-9, _ and -, beginning with a letter or digit"
         )
     return lower
 

@@ -1,5 +1,5 @@
 "use strict";
-// The theme, and what runs and waits, live. Every page reads as well without.
+// Switches the theme, and shows running and waiting submissions live. Every page can be read without scripts.
 
 const THEMES = ["automatic", "light", "dark"];
 const button = document.querySelector(".theme");
@@ -8,7 +8,7 @@ function remembered() {
   try {
     return localStorage.getItem("podium-theme");
   } catch {
-    return null; // a browser may keep nothing
+    return null; // a browser may store nothing
   }
 }
 
@@ -25,13 +25,13 @@ button.addEventListener("click", () => {
   try {
     localStorage.setItem("podium-theme", theme);
   } catch {
-    // Then it lasts as long as the page.
+    // The theme then lasts as long as the page.
   }
 });
 button.hidden = false;
 setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
 
-// Text only is ever written: what strangers chose stays text.
+// Only text is written, never HTML: input of strangers stays text.
 function announce(text) {
   document.querySelector(".announcement").textContent = text;
 }
@@ -50,7 +50,7 @@ function words(event) {
 
 const OVER = ["succeeded", "failed", "timed_out", "hacked"];
 
-// What is marked data-renewed, as the page has it now. All else stays as it is, and the focus where it is.
+// Replace the elements marked data-renewed by those of the page as it is now. The rest and the focus stay unchanged.
 async function renewOnce() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;
@@ -70,7 +70,7 @@ let renewing = false;
 let again = false;
 const told = [];
 
-// What is told while the page is asked for may be younger than that page: it is shown once that stands.
+// An event that arrives while the page is fetched may be newer than the page. It is shown after the page.
 async function renew() {
   again = true;
   if (renewing) return;
@@ -80,14 +80,14 @@ async function renew() {
     try {
       await renewOnce();
     } catch {
-      // The server is gone: the stream opens again when it is back.
+      // The server is gone. The stream opens again when the server is back.
     }
   }
   renewing = false;
   told.splice(0).forEach(show);
 }
 
-// The page of one submission: its state, how far it is, and at the end the run.
+// The page of one submission: its state, its progress, and at the end its run.
 function showOne(place, event) {
   place.querySelector("[data-state]").textContent = words(event);
   const bar = place.querySelector("progress");
@@ -100,14 +100,14 @@ function showOne(place, event) {
   if (event.kind === "state" && OVER.includes(event.data.state)) renew();
 }
 
-// The front page: a line a submission that waits or runs.
+// The front page: a line for each submission that waits or runs.
 function showAll(place, event) {
   const list = place.querySelector("[data-jobs]");
   let line = list.querySelector(`[data-submission="${Number(event.submission)}"]`);
   if (!line) {
     line = document.createElement("li");
     line.dataset.submission = event.submission;
-    // A trial's page is its author's alone.
+    // Only its author can open a trial's page.
     const link = document.createElement(event.public ? "a" : "span");
     if (event.public) link.href = `/submission/${Number(event.submission)}`;
     link.textContent = `#${event.submission}`;
@@ -132,7 +132,7 @@ function show(event) {
 }
 
 if (source) {
-  // What happened between the page and its stream, or while the stream was cut, no event tells any more.
+  // Events between loading the page and opening the stream, or during an interruption, are lost: fetch the page again.
   source.addEventListener("open", renew);
   source.addEventListener("message", (message) => {
     const event = JSON.parse(message.data);

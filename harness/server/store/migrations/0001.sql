@@ -1,5 +1,5 @@
--- SERIAL_KEY is what a table's own number is in each of the two databases; all else both understand.
--- Times are ISO 8601 in UTC with microseconds, all of one length, so that their order is that of the texts.
+-- SERIAL_KEY stands for the type of an automatic primary key, which differs between SQLite and PostgreSQL.
+-- Times are ISO 8601 in UTC with microseconds, all of one length, so that they sort as text.
 
 CREATE TABLE users (
     id SERIAL_KEY,
@@ -8,7 +8,7 @@ CREATE TABLE users (
     blocked_because TEXT
 );
 
--- Only a hash of a client's id is kept. Without a user it waits for approval.
+-- Only a hash of a client's id is stored. A client without a user waits for approval.
 CREATE TABLE clients (
     sha256 TEXT PRIMARY KEY,
     user_id BIGINT REFERENCES users (id),
@@ -22,7 +22,7 @@ CREATE TABLE sessions (
     expires_at TEXT NOT NULL
 );
 
--- A competition's file says what it is; this gives it a number, and says that an administrator took it down.
+-- A competition is defined by its file. This table gives it a number and records that an administrator took it down.
 CREATE TABLE competitions (
     id SERIAL_KEY,
     name TEXT NOT NULL UNIQUE,
@@ -63,18 +63,18 @@ CREATE TABLE submissions (
 CREATE INDEX submissions_of_user ON submissions (user_id, id);
 CREATE INDEX submissions_of_competition ON submissions (competition_id, id);
 
--- The queue. A job is written with its submission and its first state; what is pending is taken in the order of ids.
+-- The queue. A job is inserted with its submission and its first state. Pending jobs are claimed in the order of ids.
 CREATE TABLE jobs (
     id SERIAL_KEY,
     submission_id BIGINT NOT NULL UNIQUE REFERENCES submissions (id),
     gpu TEXT NOT NULL,
     state TEXT NOT NULL,                -- pending, running, succeeded, failed, timed_out, hacked
-    attempt INTEGER NOT NULL DEFAULT 0, -- how often it was begun
+    attempt INTEGER NOT NULL DEFAULT 0, -- the number of attempts
     started_at TEXT,                    -- the last attempt
     ended_at TEXT,
     heartbeat_at TEXT,
-    progress TEXT,                      -- one line: what is being done
-    error TEXT                          -- one sentence, of a job that did not succeed
+    progress TEXT,                      -- one line: the current step
+    error TEXT                          -- one sentence, if the job did not succeed
 );
 CREATE INDEX jobs_by_state ON jobs (state, gpu, id);
 
@@ -87,7 +87,7 @@ CREATE TABLE states (
 );
 CREATE INDEX states_of_job ON states (job_id, at);
 
--- What boards need of a run, and where its file lies under results/. The id is made of job and attempt.
+-- The facts of a run that boards need, and its file under results/. The id is made from job and attempt.
 CREATE TABLE runs (
     id TEXT PRIMARY KEY,
     job_id BIGINT NOT NULL REFERENCES jobs (id),
