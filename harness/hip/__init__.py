@@ -71,6 +71,10 @@ class NoDevice(RuntimeError):
     """A launch where there is no GPU: the message says what was compiled. No verdict on the submission follows."""
 
 
+class NotInstalled(NoDevice):
+    """This machine lacks packages of which the message names the command that brings them."""
+
+
 @dataclass(frozen=True)
 class Pointer:
     """A tensor argument: passed as the address of its first element."""

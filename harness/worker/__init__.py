@@ -3,7 +3,7 @@
     judge ══ wire ══► main ─► load            one file ─► its custom_kernel, or whose fault it is that there is none
                         │       gpumode         what files written for GPU MODE import
                         │       kernelbench     a class ModelNew in the place of custom_kernel
-                        │       extensions      torch's builds of C++, without those that need a GPU
+                        │       extensions      torch's builds of C++, without those that need a GPU ◄── cpp
                         └───► calls           one call: inputs ─► custom_kernel ─► outputs, described
                                 transports    bytes between shared memory and what the submission sees
                                 pool, gates   GPU memory that the judge has mapped too; words that its stream waits for

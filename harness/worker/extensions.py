@@ -1,6 +1,6 @@
 """torch's extensions on a machine without a GPU: those of C++ are built as everywhere, those with CUDA sources refused.
 
-`load_inline` and `load` would look for the vendor's compiler, and that it is missing would be the submission's error.
+`load_inline` and `load` would look for a compiler, and that it is missing would be the submission's error.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.hip import NoDevice
+from harness.worker import cpp
 
 DEVICE_CODE = (".cu", ".cuh", ".hip")
 
 
-def refuse_device_code() -> None:
-    """From here on, such a build raises NoDevice. What stands in torch's place already stays: `rehearsal`'s does."""
+def refuse_what_cannot_be_built() -> None:
+    """From here on, CUDA sources raise NoDevice, and C++ raises NoCppCompiler where nothing builds it. What stands in
+    torch's place already stays: `rehearsal`'s does."""
     from torch.utils import cpp_extension  # takes a third of a second, which few submissions need
 
     for name in ("load_inline", "load"):
@@ -33,6 +35,10 @@ def _refusing(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
         files = [sources] if isinstance(sources, str) else sources
         if given.get("cuda_sources") or given.get("with_cuda") or any(str(one).endswith(DEVICE_CODE) for one in files):
             raise NoDevice(f"its CUDA sources, for {name}, need a GPU: not run")
+        try:
+            cpp.compiler()
+        except cpp.NoCppCompiler as lacking:
+            raise cpp.NoCppCompiler(f"its C++, for {name}, cannot be built: {lacking}: {cpp.HOW_TO_GET_IT}") from None
         return build(*positional, **named)
 
     return of_the_processor
