@@ -16,6 +16,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -108,12 +109,19 @@ def translated(text: str) -> str:
 
 def how_to_get_offline() -> str:
     """What brings the compilers for inline HIP and CUDA, as far as pip has them, and what the emulator needs."""
-    return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
+    return pip_install(*OFFLINE) if installed() else "make setup-offline"
 
 
 def pip_install(*packages: str) -> str:
     """The command that adds these packages to the Python that judges."""
-    return f"{'pip' if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
+    return f"{_pip() if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
+
+
+def _pip() -> str:
+    """`pip` where the shell finds this Python's, else the way that names this Python."""
+    found = shutil.which("pip")
+    same = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if same else f"{shlex.quote(sys.executable)} -m pip"
 
 
 def _line(roots: Sequence[str], verb: str, words: Sequence[str]) -> str:

@@ -125,6 +125,8 @@ def test_files_of_two_kinds_are_expected_to_take_each_their_own_time(toy_root):
         "3 files: timed, checked, too; the last 2 use Triton or inline HIP, or refuse a processor: "
         "they are checked here, not timed; about 2 min if they take as long as stored runs here"
     )
+    assert evaluation._agenda(files, cpu, {}).endswith("how long all of them take is told after the first of each kind")
+    assert evaluation._which_file(1, files, cpu, {False: [10.0]}, {}) == ", file 2 of 3"
     told = evaluation._which_file(1, files, cpu, {False: [10.0]}, {True: [20.0]})
     assert told == ", file 2 of 3, about 40 s left if the rest take as long as those"
     told = evaluation._which_file(2, files, cpu, {False: [10.0], True: [30.0]}, {True: [20.0]})

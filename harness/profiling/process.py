@@ -21,6 +21,8 @@ from harness.profiling.program import OUTCOME, Outcome, Settings
 LIMIT_S = 1800.0
 """ncu launches each kernel some ten times; a submission of a thousand kernels takes minutes."""
 
+COUNTED = "`--tool emulator` counts the instructions that an AMD chip would execute"
+
 PRINTED = "printed.txt"
 PRINTED_LINES = 6
 
@@ -29,7 +31,9 @@ class Unprofiled(PodiumError):
     """The submission failed under the profiler; the exit code is the verdict's."""
 
     def __init__(self, verdict: Verdict, message: str, detail: str | None) -> None:
-        super().__init__(f"{verdict.words} under the profiler: {message}", detail or None)
+        here = verdict is Verdict.INFRASTRUCTURE_ERROR
+        what = "not profiled here" if here else f"{verdict.words} under the profiler"
+        super().__init__(f"{what}: {message}", detail or None)
         self.exit_code = verdict.exit_code
 
 
@@ -79,7 +83,7 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
     if outcome.interpreted:
         raise InfrastructureError(
             "a profile on a CPU would show Triton's interpreter and not the kernels",
-            "profile on a machine with the GPU; `check` shows what the compilers make of the kernels",
+            f"profile on a machine with the GPU; `check` shows what the compilers make of the kernels\n{COUNTED}",
         )
     return outcome
 

@@ -190,7 +190,8 @@ def _agenda(submissions: Sequence[Submission], device: Device, stored_s: Mapping
         line += f"; {which} use Triton or inline HIP, or refuse a processor: they are checked here, not timed"
     left_s = _left_s(submissions, device, {}, stored_s)
     if left_s is None:
-        return f"{line}; how long all of them take is told after the first"
+        of_each = " of each kind" if 0 < untimed < len(names) else ""
+        return f"{line}; how long all of them take is told after the first{of_each}"
     return f"{line}; {about(left_s)} if they take as long as stored runs here"
 
 
@@ -216,12 +217,11 @@ def _left_s(
     stored_s: Mapping[bool, list[float]],
 ) -> float | None:
     """What `submissions` are expected to take: each as long as those of its kind before it, else as stored runs of its
-    kind, else as any before it; None if nothing is known of some."""
-    every = [each for times in took_s.values() for each in times]
+    kind; None if nothing is known of some."""
     left_s = 0.0
     for submission in submissions:
         kind = _untimed(submission, device)
-        known = took_s.get(kind) or stored_s.get(kind) or every
+        known = took_s.get(kind) or stored_s.get(kind)
         if not known:
             return None
         left_s += statistics.fmean(known)

@@ -18,7 +18,7 @@ from harness.catalog.choice import case_named
 from harness.errors import InfrastructureError, UsageError
 from harness.machine import lock
 from harness.machine.device import detect
-from harness.model import Case, Device, Floor, Problem, Submission
+from harness.model import Case, Device, Floor, Problem, Submission, Verdict
 from harness.profiling import ncu, process, rocprof, torch_profiler
 from harness.profiling import tool as tools
 from harness.profiling.excerpt import Profile, ProfiledKernel, kernels
@@ -93,6 +93,8 @@ def profile(
         # What ran is a copy. Its author knows the file, and not which case the profile took.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
         failure.hint = f"case {shape.label}\n{detail}".rstrip()
+        if failure.exit_code == Verdict.INFRASTRUCTURE_ERROR.exit_code and "harness.hip" in submission.text:
+            failure.hint += f"\n{process.COUNTED}"
         raise
     result = Profile(
         problem=problem.name,
