@@ -180,7 +180,7 @@ CALLS = []
 
 def custom_kernel(data):
     CALLS.append(1)
-    for _ in range(300 if len(CALLS) == 4 else 1):  # the first behind the warm-up
+    for _ in range(300 if len(CALLS) == 5 else 1):  # the first behind the smallest case and the warm-up
         y = torch.mul(data[0], 2)
     return y
 """
@@ -208,6 +208,13 @@ def test_kernels_that_a_processor_does_not_run_are_not_profiled_here_and_the_emu
     assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == 30
     err = capsys.readouterr().err
     assert "infrastructure" not in err and "`--tool emulator` counts the instructions" in err
+
+
+def test_a_file_that_fails_on_the_smallest_case_is_told_that_case(toy_root, mine, capsys):
+    mine.write_text("def custom_kernel(data):\n    raise ValueError(len(data[0]))\n")
+    assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == 12
+    err = capsys.readouterr().err
+    assert "runtime error under the profiler: ValueError: 3 (line 2)" in err and "case rows=3 cols=5" in err
 
 
 WARMS_UP = """import torch

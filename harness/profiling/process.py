@@ -28,13 +28,13 @@ PRINTED_LINES = 6
 
 
 class Unprofiled(PodiumError):
-    """The submission failed under the profiler; the exit code is the verdict's."""
+    """The submission failed under the profiler, in a case if one is named; the exit code is the verdict's."""
 
-    def __init__(self, verdict: Verdict, message: str, detail: str | None) -> None:
+    def __init__(self, verdict: Verdict, message: str, detail: str | None, case: str = "") -> None:
         here = verdict is Verdict.INFRASTRUCTURE_ERROR
         what = "not profiled here" if here else f"{verdict.words} under the profiler"
         super().__init__(f"{what}: {message}", detail or None)
-        self.exit_code = verdict.exit_code
+        self.exit_code, self.case = verdict.exit_code, case
 
 
 def words(settings: Settings) -> list[str]:
@@ -77,7 +77,7 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
     if outcome.failure is not None:
         kind = outcome.failure["kind"]
         verdict = Verdict.INFRASTRUCTURE_ERROR if kind == "cannot_judge" else Verdict(kind)
-        raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip())
+        raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip(), outcome.failed_in)
     if status != 0:
         raise failed(settings, f"{tool} ended with status {status}", remedies)
     if outcome.interpreted:

@@ -43,11 +43,13 @@ class Settings(Value):
 
 class Outcome(Value):
     """`calls`: when each began and ended, in ns of CLOCK_BOOTTIME, in which rocprofv3 counts; none if its kernels are
-    `interpreted`, as the smallest test case shows. `failure` as of `load.describe_failure`."""
+    `interpreted`, as the smallest test case shows. `failure` as of `load.describe_failure`, in
+    the case `failed_in`."""
 
     calls: tuple[tuple[int, int], ...] = ()
     interpreted: bool = False
     failure: dict[str, str] | None = None
+    failed_in: str = ""
 
 
 def run(settings: Settings) -> Outcome:
@@ -62,11 +64,12 @@ def run(settings: Settings) -> Outcome:
     try:
         submission = load.load(settings.submission, interpreted=not on_gpu)
         if not on_gpu:
-            smallest = min(problem.cpu.test, key=reference.most_bytes)
+            case = min(problem.cpu.test, key=reference.most_bytes)
             with submission.around_call():
-                submission.kernel(reference.generate(smallest, settings.seed))
+                submission.kernel(reference.generate(case, settings.seed))
             if submission.interpreted_launches() > 0:
                 return Outcome(interpreted=True)
+        case = settings.case
         for number in range(-settings.warmup, settings.calls):
             data = reference.generate(case, settings.seed + settings.warmup + number)
             with _looking(settings, number, on_gpu):
@@ -82,7 +85,7 @@ def run(settings: Settings) -> Outcome:
     except BaseException as error:  # SystemExit is the submission's as well
         if type(error).__module__ == "harness.errors":
             raise
-        return Outcome(failure=load.describe_failure(error, settings.submission))
+        return Outcome(failure=load.describe_failure(error, settings.submission), failed_in=case.label)
     return Outcome(calls=tuple(spans))
 
 

@@ -92,7 +92,7 @@ def profile(
     except process.Unprofiled as failure:
         # What ran is a copy. Its author knows the file, and not which case the profile took.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
-        failure.hint = f"case {shape.label}\n{detail}".rstrip()
+        failure.hint = f"case {failure.case or shape.label}\n{detail}".rstrip()
         if failure.exit_code == Verdict.INFRASTRUCTURE_ERROR.exit_code and "harness.hip" in submission.text:
             failure.hint += f"\n{process.COUNTED}"
         raise
