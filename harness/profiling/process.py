@@ -83,7 +83,7 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
     if outcome.interpreted:
         raise InfrastructureError(
             "a profile on a CPU would show Triton's interpreter and not the kernels",
-            f"profile on a machine with the GPU; `check` shows what the compilers make of the kernels\n{COUNTED}",
+            f"profile on a machine with the GPU; `check` shows what the compilers make of the kernels\n  {COUNTED}",
         )
     return outcome
 

@@ -45,14 +45,16 @@ class Checkup:
     @property
     def exit_code(self) -> int:
         """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
-        if it was compiled for no target, for want of a compiler or because it is for others."""
+        if it was compiled for no target, for want of a compiler or because it is for others, or neither judged nor compiled."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
         if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.emulated.verdict.exit_code
         if any(found.flaws for found in self.compilations):
             return Verdict.COMPILE_ERROR.exit_code
-        if self.compilations and all(found.skipped for found in self.compilations):
+        unjudged = self.judgement.verdict is Verdict.INFRASTRUCTURE_ERROR
+        nothing_compiled = self.compilations and all(found.skipped for found in self.compilations)
+        if nothing_compiled or (unjudged and not any(found.kernels for found in self.compilations)):
             return Verdict.INFRASTRUCTURE_ERROR.exit_code
         return 0
 

@@ -94,7 +94,7 @@ def profile(
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
         failure.hint = f"case {failure.case or shape.label}\n{detail}".rstrip()
         if failure.exit_code == Verdict.INFRASTRUCTURE_ERROR.exit_code and "harness.hip" in submission.text:
-            failure.hint += f"\n{process.COUNTED}"
+            failure.hint += f"\n  {process.COUNTED}"
         raise
     result = Profile(
         problem=problem.name,
