@@ -45,7 +45,8 @@ class Checkup:
     @property
     def exit_code(self) -> int:
         """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
-        if it was compiled for no target, for want of a compiler or because it is for others, or neither judged nor compiled."""
+        if it was compiled for no target, for want of a compiler or because it is for others, or if it was neither
+        judged nor compiled."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
         if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
