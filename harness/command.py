@@ -16,6 +16,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -109,12 +110,19 @@ def translated(text: str) -> str:
 
 def how_to_get_offline() -> str:
     """The command that installs the compilers for inline HIP and CUDA that pip has, and the emulator's dependencies."""
-    return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
+    return pip_install(*OFFLINE) if installed() else "make setup-offline"
 
 
 def pip_install(*packages: str) -> str:
     """The command that installs these packages for the Python that judges."""
-    return f"{'pip' if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
+    return f"{_pip() if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
+
+
+def _pip() -> str:
+    """`pip` if the shell finds this Python's, else the path of this Python with `-m pip`."""
+    found = shutil.which("pip")
+    same = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if same else f"{shlex.quote(sys.executable)} -m pip"
 
 
 def _line(roots: Sequence[str], verb: str, words: Sequence[str]) -> str:

@@ -591,6 +591,15 @@ def test_load_inline_of_device_code_alone_is_compiled_not_run_and_says_why(podiu
     )
 
 
+def test_cpp_that_is_neither_judged_nor_compiled_is_no_pass_and_the_last_line_says_what_to_install(podium, monkeypatch):
+    environment = enclosure._clean_environment
+    monkeypatch.setattr(enclosure, "_clean_environment", lambda *words: {**environment(*words), "CXX": "no-such"})
+    source = 'from torch.utils.cpp_extension import load_inline\nm = load_inline("m", "", functions=["f"])\n'
+    code, out, _ = podium(f"{source}def custom_kernel(data):\n    return m.f(data[0])\n", "--target", "sm_90")
+    said = "its C++, for load_inline, cannot be built: no compiler no-such: apt install g++ python3-dev"
+    assert code == 30 and last_line(out) == f"not judged on a CPU: {said}"
+
+
 # What is kept
 
 

@@ -44,7 +44,7 @@ from harness.model import (
     Unranked,
     Verdict,
 )
-from harness.sandbox import bubblewrap, tiers
+from harness.sandbox import bubblewrap, enclosure, tiers
 from tests.processes import below
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -668,6 +668,27 @@ def test_what_gives_torch_cuda_sources_to_build_cannot_be_judged_on_a_processor_
     run = judge(toy_root, f"{source}m = {build}\n{HONEST}")
     assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR, run.ending
     assert run.ending.message == f"its CUDA sources, for {name}, need a GPU: not run (line 3)"
+
+
+@pytest.mark.parametrize(
+    ("variables", "lacking"),
+    [({"PATH": "/nowhere"}, "no compiler c++"), ({"CXX": "true"}, "no Python.h, which torch's headers include")],
+)
+def test_cpp_that_this_machine_cannot_build_is_not_judged_and_is_no_error_of_the_file(
+    toy_root, monkeypatch, tmp_path_factory, variables, lacking
+):
+    place, environment = tmp_path_factory.mktemp("shadow"), enclosure._clean_environment
+    (place / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_path = lambda *words: '/nowhere'\n")
+
+    def poorer(*words):
+        made = environment(*words)
+        return {**made, **variables, "PYTHONPATH": f"{place}{os.pathsep}{made['PYTHONPATH']}"}
+
+    monkeypatch.setattr(enclosure, "_clean_environment", poorer)
+    source = 'from torch.utils.cpp_extension import load_inline\nm = load_inline("m", "", functions=["f"])\n'
+    run = judge(toy_root, source + HONEST)
+    assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR, run.ending
+    assert run.ending.message == f"its C++, for load_inline, cannot be built: {lacking}: apt install g++ python3-dev"
 
 
 OVERRUN = """

@@ -168,6 +168,20 @@ def test_a_target_that_triton_compiles_for_is_not_missing_for_want_of_a_compiler
     assert (facts()["gfx942"].state, facts()["inline HIP for gfx942"].state) == ("missing", "ok")
 
 
+def test_cpp_that_cannot_be_built_is_missing_and_comes_with_the_packages_that_bring_it(facts, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = facts()["C++"]
+    assert (found.state, found.found) == ("missing", "no compiler no-such-compiler")
+    assert found.remedy == "apt install g++ python3-dev" and not found.fatal
+
+
+@pytest.mark.parametrize(("lacking", "state"), [(None, "ok"), ("not installed", "missing")])
+def test_the_emulator_is_missing_where_nothing_is_decoded(facts, monkeypatch, lacking, state):
+    monkeypatch.setattr(doctor.decoding, "available", lambda: lacking)
+    found = facts()["emulator"]
+    assert found.state == state and found.remedy == (lacking and "make setup-offline")
+
+
 def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypatch):
     gpu = detect(toy_root, "cpu").model_copy(update={"kind": "cuda"})
     monkeypatch.setattr(doctor.tool, "_PLACES", {"ncu": ()})

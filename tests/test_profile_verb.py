@@ -173,6 +173,50 @@ def test_on_a_processor_the_operators_are_shown_and_kept(toy_root, mine, capsys,
     assert not list((toy_root / "results").rglob("*.json"))
 
 
+UNEVEN = """import torch
+
+CALLS = []
+
+
+def custom_kernel(data):
+    CALLS.append(1)
+    for _ in range(300 if len(CALLS) == 5 else 1):  # the first behind the smallest case and the warm-up
+        y = torch.mul(data[0], 2)
+    return y
+"""
+
+
+def test_the_operators_of_uneven_calls_take_no_more_than_a_call_does(toy_root, mine):
+    mine.write_text(UNEVEN)
+    found = profile(toy_root, mine, detect(toy_root, "cpu"))
+    assert 0 < found.total_ns <= found.call_ns
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from harness.hip import NoDevice\ndef custom_kernel(data):\n    raise NoDevice('it needs a GPU')\n",
+        "import triton, triton.language as tl\n\n\n@triton.jit\ndef twice(x, y, N: tl.constexpr):\n"
+        "    at = tl.arange(0, N)\n    tl.store(y + at, tl.load(x + at) * 2)\n\n\ndef custom_kernel(data):\n"
+        "    y = data[0].clone()\n    twice[(1,)](data[0], y, 8)\n    return y\n",
+    ],
+)
+def test_kernels_that_a_processor_does_not_run_are_not_profiled_here_and_the_emulator_is_named(
+    toy_root, mine, capsys, source
+):
+    mine.write_text(source)
+    assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == 30
+    err = capsys.readouterr().err
+    assert "infrastructure" not in err and "`--tool emulator` counts the instructions" in err
+
+
+def test_a_file_that_fails_on_the_smallest_case_is_told_that_case(toy_root, mine, capsys):
+    mine.write_text("def custom_kernel(data):\n    raise ValueError(len(data[0]))\n")
+    assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == 12
+    err = capsys.readouterr().err
+    assert "runtime error under the profiler: ValueError: 3 (line 2)" in err and "case rows=3 cols=5" in err
+
+
 WARMS_UP = """import torch
 
 CALLS = []

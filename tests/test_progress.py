@@ -125,6 +125,10 @@ def test_files_of_two_kinds_are_expected_to_take_each_their_own_time(toy_root):
         "3 files: timed, checked, too; the last 2 use Triton or inline HIP, or refuse a processor: "
         "they are checked here, not timed; about 2 min if they take as long as stored runs here"
     )
+    unknown = Agenda(files, cpu, {})
+    assert unknown.line.endswith("how long all of them take is told after the first of each kind")
+    unknown.took(files[0], 10.0)
+    assert unknown.which(1) == ", file 2 of 3"
     agenda = Agenda(files, cpu, {True: [20.0]})
     agenda.took(files[0], 10.0)
     assert agenda.which(1) == ", file 2 of 3, about 40 s left if the rest take as long as those"

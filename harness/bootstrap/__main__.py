@@ -215,7 +215,10 @@ def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
     command += ["--constraint", constraints, *(pinned(requirement, pins) for requirement in asked)]
     with Compilers(venv, venv_python(venv)) as compilers:
         # /tmp is often too small for torch.
-        return run(command, compilers.look, PIP_USER="0", TMPDIR=temporary)
+        code = run(command, compilers.look, PIP_USER="0", TMPDIR=temporary)
+        if code == 0:
+            say("compiling what was installed to byte code")
+        return code
 
 
 def run(command: List[str], look: Callable[[], None] = lambda: None, **variables: str) -> int:

@@ -24,7 +24,7 @@ from harness.emulator import available
 from harness.emulator.code_object import CodeObject
 from harness.emulator.findings import OF_THE_STRING, Malformed, NotEmulated
 from harness.emulator.start import Three
-from harness.hip import CompilationError, NoDevice, compilers
+from harness.hip import CompilationError, NoDevice, NotInstalled, compilers
 
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
@@ -78,7 +78,7 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     lacking = available()
     if lacking is not None:
         words, _ = module.offline
-        raise NoDevice(f"it needs a GPU: {words}, not run; {lacking}")
+        raise NotInstalled(f"it needs a GPU: {words}, not run; {lacking}")
     key = id(module), target
     if key not in _compiled:
         try:

@@ -24,7 +24,7 @@ from harness.chips.targets import TARGETS
 from harness.emulated.launches import Launches, of_process
 from harness.emulator import available
 from harness.emulator.code_object import CodeObject
-from harness.hip import NoDevice
+from harness.hip import NotInstalled
 from harness.interpreter import cuda_on_cpu
 from harness.interpreter.autotune import FirstValid
 from harness.interpreter.card_driver import CardDriver
@@ -64,7 +64,7 @@ class Emulated(CardDriver):
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
         lacking = available()
         if lacking is not None:
-            raise NoDevice(lacking)
+            raise NotInstalled(lacking)
         image = CodeObject(binary)
         return image, (image, self.assemblies.get(binary)), 0, 0, 1024
 

@@ -71,6 +71,10 @@ class NoDevice(RuntimeError):
     """A launch without a GPU. The message says what was compiled. It gives no verdict on the submission."""
 
 
+class NotInstalled(NoDevice):
+    """This machine lacks packages of which the message names the command that brings them."""
+
+
 @dataclass(frozen=True)
 class Pointer:
     """A tensor argument: passed as the address of its first element."""

@@ -30,7 +30,7 @@ from typing import Any
 
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import DEFAULT_TARGETS, TARGETS
-from harness.command import how_to_get_offline
+from harness.command import how_to_get_offline, pip_install
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 from harness.hip.vocabulary import hint
@@ -55,14 +55,8 @@ _AMD_FLAGS = (
 )
 
 
-_INSTALL = {
-    "gfx908": "apt-get install clang-19",
-    "gfx90a": "apt-get install clang-19",
-    "gfx942": "apt-get install clang-19",
-    "gfx950": "pip install ziglang",
-    "gfx1100": "apt-get install clang-19",
-    "sm_90": "pip install nvidia-cuda-nvrtc",
-}
+_OF_PIP = {"gfx950": "ziglang", "sm_90": "nvidia-cuda-nvrtc"}
+"""Of targets that Debian's clang 19 does not know, the package that brings a compiler."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,9 @@ def missing(target: str) -> str | None:
         found: object = clang_for(target)
     else:
         found = nvrtc() or shutil.which("nvcc")
-    return None if found else _INSTALL[target]
+    if found:
+        return None
+    return pip_install(_OF_PIP[target]) if target in _OF_PIP else "apt-get install clang-19"
 
 
 @functools.cache

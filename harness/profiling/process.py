@@ -21,16 +21,20 @@ from harness.profiling.program import OUTCOME, Outcome, Settings
 LIMIT_S = 1800.0
 """The time limit of a profile. ncu launches each kernel some ten times, so a thousand kernels take minutes."""
 
+COUNTED = "`--tool emulator` counts the instructions that an AMD chip would execute"
+
 PRINTED = "printed.txt"
 PRINTED_LINES = 6
 
 
 class Unprofiled(PodiumError):
-    """The submission failed under the profiler. The exit code is the verdict's."""
+    """The submission failed under the profiler, in `case` if one is named. The exit code is the verdict's."""
 
-    def __init__(self, verdict: Verdict, message: str, detail: str | None) -> None:
-        super().__init__(f"{verdict.words} under the profiler: {message}", detail or None)
-        self.exit_code = verdict.exit_code
+    def __init__(self, verdict: Verdict, message: str, detail: str | None, case: str = "") -> None:
+        here = verdict is Verdict.INFRASTRUCTURE_ERROR
+        what = "not profiled here" if here else f"{verdict.words} under the profiler"
+        super().__init__(f"{what}: {message}", detail or None)
+        self.exit_code, self.case = verdict.exit_code, case
 
 
 def words(settings: Settings) -> list[str]:
@@ -73,13 +77,13 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
     if outcome.failure is not None:
         kind = outcome.failure["kind"]
         verdict = Verdict.INFRASTRUCTURE_ERROR if kind == "cannot_judge" else Verdict(kind)
-        raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip())
+        raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip(), outcome.failed_in)
     if status != 0:
         raise failed(settings, f"{tool} ended with status {status}", remedies)
     if outcome.interpreted:
         raise InfrastructureError(
             "a profile on a CPU would show Triton's interpreter and not the kernels",
-            "profile on a machine with the GPU; `check` shows what the compilers make of the kernels",
+            f"profile on a machine with the GPU; `check` shows what the compilers make of the kernels\n  {COUNTED}",
         )
     return outcome
 

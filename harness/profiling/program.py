@@ -46,12 +46,14 @@ class Outcome(Value):
     """The outcome of the profiled program.
 
     `calls`: when each call began and ended, in ns of CLOCK_BOOTTIME, which rocprofv3 uses. Empty if the kernels are
-      `interpreted`, which a call of the smallest test case shows. `failure`: from `load.describe_failure`.
+      `interpreted`, which a call of the smallest test case shows. `failure`: from
+      `load.describe_failure`, in the case `failed_in`.
     """
 
     calls: tuple[tuple[int, int], ...] = ()
     interpreted: bool = False
     failure: dict[str, str] | None = None
+    failed_in: str = ""
 
 
 def run(settings: Settings) -> Outcome:
@@ -66,11 +68,12 @@ def run(settings: Settings) -> Outcome:
     try:
         submission = load.load(settings.submission, interpreted=not on_gpu)
         if not on_gpu:
-            smallest = min(problem.cpu.test, key=reference.most_bytes)
+            case = min(problem.cpu.test, key=reference.most_bytes)
             with submission.around_call():
-                submission.kernel(reference.generate(smallest, settings.seed))
+                submission.kernel(reference.generate(case, settings.seed))
             if submission.interpreted_launches() > 0:
                 return Outcome(interpreted=True)
+        case = settings.case
         for number in range(-settings.warmup, settings.calls):
             data = reference.generate(case, settings.seed + settings.warmup + number)
             with _looking(settings, number, on_gpu):
@@ -86,7 +89,7 @@ def run(settings: Settings) -> Outcome:
     except BaseException as error:  # SystemExit comes from the submission, too
         if type(error).__module__ == "harness.errors":
             raise
-        return Outcome(failure=load.describe_failure(error, settings.submission))
+        return Outcome(failure=load.describe_failure(error, settings.submission), failed_in=case.label)
     return Outcome(calls=tuple(spans))
 
 

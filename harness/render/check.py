@@ -108,6 +108,8 @@ def summary(found: Checkup) -> str:
     parts += [f"not for {', '.join(targets)}: {why}" for why, targets in refused.items()]
     lacking = _reasons((one.target, one.missing) for one in compilations)
     parts += [f"not compiled here for {', '.join(targets)}: {why}" for why, targets in lacking.items()]
+    if not parts and judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        parts.append(f"not judged on a CPU: {judgement.message}")
     loaded = judgement.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
     if not parts or (loaded and not (good or bad or lacking or refused)):
         parts.append("nothing to compile: no kernel of its own")

@@ -57,7 +57,7 @@ def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None
         untouched = "; the one that is there is untouched" if out.exists() else ""
         hint = f"make room or name another file with --out{untouched}"
         raise InfrastructureError(f"{out} cannot be written: {error.strerror}", hint) from None
-    return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
+    return f"{out}: {max(len(page) / 1e6, 0.1):.1f} MB, for any browser, with or without a network"
 
 
 def _is_report(head: bytes) -> bool:

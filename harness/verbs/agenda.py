@@ -53,7 +53,8 @@ class Agenda:
             line += f"; {which} use Triton or inline HIP, or refuse a processor: they are checked here, not timed"
         left_s = self.left_s(0)
         if left_s is None:
-            return f"{line}; how long all of them take is told after the first"
+            of_each = " of each kind" if 0 < untimed < len(names) else ""
+            return f"{line}; how long all of them take is told after the first{of_each}"
         return f"{line}; {about(left_s)} if they take as long as stored runs here"
 
     def which(self, number: int) -> str:
@@ -67,13 +68,11 @@ class Agenda:
 
     def left_s(self, first: int, end: int | None = None) -> float | None:
         """Estimate the seconds that `submissions[first:end]` will take, or return None if some cannot be estimated.
-        Each is expected to take as long as earlier files of its kind, else as stored runs of its kind,
-        else as any earlier file."""
-        every = [each for times in self._took_s.values() for each in times]
+        Each is expected to take as long as earlier files of its kind, else as stored runs of its kind."""
         left_s = 0.0
         for submission in self._submissions[first:end]:
             kind = self._untimed(submission)
-            known = self._took_s.get(kind) or self._stored_s.get(kind) or every
+            known = self._took_s.get(kind) or self._stored_s.get(kind)
             if not known:
                 return None
             left_s += statistics.fmean(known)

@@ -54,14 +54,16 @@ class Checkup:
     def exit_code(self) -> int:
         """The verdict's exit code if the verdict is against the submission. Else 11 if a kernel does not compile for
         some target. Else 30 if no target was compiled for, because the compiler is missing or the code is for other
-        chips."""
+        chips, or if the file was neither judged nor compiled."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
         if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.emulated.verdict.exit_code
         if any(found.flaws for found in self.compilations):
             return Verdict.COMPILE_ERROR.exit_code
-        if self.compilations and all(found.skipped for found in self.compilations):
+        unjudged = self.judgement.verdict is Verdict.INFRASTRUCTURE_ERROR
+        nothing_compiled = self.compilations and all(found.skipped for found in self.compilations)
+        if nothing_compiled or (unjudged and not any(found.kernels for found in self.compilations)):
             return Verdict.INFRASTRUCTURE_ERROR.exit_code
         return 0
 

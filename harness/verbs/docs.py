@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.catalog.places import BUNDLED
-from harness.command import ROOT, installed
+from harness.command import MODULE, PROGRAM, ROOT, called, installed
 from harness.errors import UsageError, did_you_mean
 
 
@@ -15,13 +15,14 @@ def pages() -> dict[str, str]:
 
 
 def page(name: str) -> str:
-    """Return the Markdown text of a page. `name` may include its folder and suffix. Raises UsageError if there is
-    none."""
+    """Return the Markdown text of a page, with the commands as the reader types them. `name` may include its folder and
+    suffix. Raises UsageError if there is none."""
     paths = _paths()
     known = name if name in paths else Path(name).stem
     if known not in paths:
         raise UsageError(f"there is no page {name!r}", did_you_mean(name, paths))
-    return paths[known].read_text(encoding="utf-8")
+    text = paths[known].read_text(encoding="utf-8")
+    return text.replace(MODULE, PROGRAM) if called() == PROGRAM else text
 
 
 def _paths() -> dict[str, Path]:

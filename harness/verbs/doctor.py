@@ -25,6 +25,7 @@ from harness.chips.targets import DEFAULT_TARGETS
 from harness.command import how_to_get_offline, installed, page, pip_install, typed
 from harness.compile import tools
 from harness.compile.survey import HipCompiler
+from harness.emulator import decoding
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
 from harness.model import Device
@@ -32,6 +33,7 @@ from harness.profiling import tool
 from harness.records.store import Store
 from harness.sandbox import tiers
 from harness.verbs import calibration
+from harness.worker import cpp
 
 SUPPORTED = {"torch": (2, 11), "triton": (3, 6)}
 """The oldest supported versions. pyproject.toml states the same."""
@@ -71,7 +73,7 @@ def survey(root: Path, device: Device, narrate: Callable[[str], None] = lambda l
     narrate("looking at the sandbox")
     facts.append(_isolation(device))
     narrate("looking at Triton's interpreter and the compilers")
-    facts += _offline()
+    facts += [*_offline(), _emulator(), _cpp()]
     return [*facts, _results(root), *_disks(root), _checkout(root)]
 
 
@@ -183,6 +185,20 @@ def _inline(target: str, here: HipCompiler | None) -> Fact:
     # In an installed Podium the first command may include the second.
     ways = [every] if one is None or set(one.split()) <= set(every.split()) else [every, one]
     return Fact(name, "no compiler", "missing", ", or: ".join(ways))
+
+
+def _emulator() -> Fact:
+    if decoding.available() is not None:
+        return Fact("emulator", "no tables of instructions", "missing", how_to_get_offline())
+    return Fact("emulator", "runs inline HIP, and Triton's code for AMD's chips")
+
+
+def _cpp() -> Fact:
+    """What builds submissions in C++, as a worker would find it."""
+    try:
+        return Fact("C++", cpp.compiler())
+    except cpp.NoCppCompiler as lacking:
+        return Fact("C++", str(lacking), "missing", cpp.HOW_TO_GET_IT)
 
 
 def _mend(wrong: str | None) -> str | None:

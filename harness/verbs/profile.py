@@ -18,7 +18,7 @@ from harness.catalog.choice import case_named
 from harness.errors import InfrastructureError, UsageError
 from harness.machine import lock
 from harness.machine.device import detect
-from harness.model import Case, Device, Floor, Problem, Submission
+from harness.model import Case, Device, Floor, Problem, Submission, Verdict
 from harness.profiling import ncu, process, rocprof, torch_profiler
 from harness.profiling import tool as tools
 from harness.profiling.excerpt import Profile, ProfiledKernel, kernels
@@ -81,7 +81,9 @@ def profile(
     except process.Unprofiled as failure:
         # The submission ran from a copy. Its author knows the file's own path, and not which case the profile chose.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
-        failure.hint = f"case {shape.label}\n{detail}".rstrip()
+        failure.hint = f"case {failure.case or shape.label}\n{detail}".rstrip()
+        if failure.exit_code == Verdict.INFRASTRUCTURE_ERROR.exit_code and "harness.hip" in submission.text:
+            failure.hint += f"\n  {process.COUNTED}"
         raise
     result = Profile(
         problem=problem.name,
@@ -93,7 +95,10 @@ def profile(
         tool=tools.named(chosen),
         calls=calls,
         kernels=found,
-        call_ns=statistics.median(ended - began for began, ended in outcome.calls),
+        # An operator's time is the mean over all calls, of which it is to be a part.
+        call_ns=(statistics.fmean if device.kind == "cpu" else statistics.median)(
+            ended - began for began, ended in outcome.calls
+        ),
         floor=floor,
         needed_bytes=needed_bytes,
         folder=folder,

@@ -25,7 +25,8 @@ from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
-_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of interpreter and hip: it may run elsewhere
+_TO_BE_INSTALLED = {"NoCppCompiler", "NotInstalled"}  # no change of the file helps
+_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice", *_TO_BE_INSTALLED}  # it may run elsewhere
 _COMPILE_ERROR_STARTS = ("Error building extension", "Error compiling objects for extension")
 
 
@@ -141,7 +142,8 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
         kind = "cannot_judge"
     own = _own_frames(error, path)
     within = _own_frames(first, path) or own
-    line = within[-1].lineno if within and not isinstance(error, SyntaxError) else None
+    lineless = isinstance(error, SyntaxError) or type(error).__name__ in _TO_BE_INSTALLED
+    line = within[-1].lineno if within and not lineless else None
     message = _sentence(error, text)
     if first is not error:
         message += f", the first of them {_sentence(first, _text(first))}"
@@ -236,9 +238,9 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
         hip.present(os.environ["PODIUM_EMULATE"])
         _limit_waves()
     if "cpp_extension" in source:
-        from harness.worker.extensions import refuse_device_code
+        from harness.worker.extensions import refuse_what_cannot_be_built
 
-        refuse_device_code()
+        refuse_what_cannot_be_built()
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter
