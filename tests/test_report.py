@@ -524,7 +524,7 @@ def test_a_sha256_that_is_a_path_is_not_followed(toy_root):
     (toy_root / "results" / "secret.py").write_text("SECRET = 1\n")
     store(toy_root, "mine", submission_sha256="../../../secret")
     text = Elements(page_of(toy_root)).text
-    assert "SECRET" not in text and "no sha256" in text
+    assert "SECRET" not in text and "does not name its source's sha256" in text
 
 
 def test_runs_with_the_same_environment_share_it(toy_root):
