@@ -217,3 +217,19 @@ def test_the_report_has_the_hint_and_the_verdict_is_the_same(toy_root):
         run = judge(toy_root, source, timed=False)
         assert run.ending.verdict is Verdict.WRONG_ANSWER
         assert any(line.startswith(f"  hint    {hint}") for line in run.ending.detail.splitlines()), run.ending.detail
+
+
+def test_an_output_that_holds_what_another_should_names_that_one(toy_root):
+    folder = toy_root / "problems" / "double"
+    text = (folder / "problem.yml").read_text()
+    (folder / "problem.yml").write_text(
+        text.replace("outputs: [y]", "outputs: [y, z]").replace("  y: [row, col]", "  y: [row, col]\n  z: [row, col]")
+    )
+    source = (folder / "reference.py").read_text()
+    (folder / "reference.py").write_text(
+        source + "\n\nonly = ref_kernel\n\n\ndef ref_kernel(data):\n    return only(data), data[0] * 3\n"
+    )
+    run = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 3, data[0] * 2\n", timed=False)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER
+    found = [line.strip() for line in run.ending.detail.splitlines() if "hint" in line]
+    assert found == ["hint    it holds what z should hold", "hint    it holds what y should hold"]

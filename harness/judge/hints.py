@@ -4,6 +4,7 @@
     moved        token t holds token t+1; head h holds head h^1; head 5 holds head 4
     laid out     as [dim, head] instead of [head, dim]
     stale        the output of the previous call
+    another      the expected values of another output
     unwritten    zeros, or the bytes that fill fresh memory, alone or where everything else is right
     kept         the values from before the call, in supplied memory
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -139,6 +140,16 @@ def _missing(want: torch.Tensor, got: torch.Tensor, near: float) -> str:
             away, away_rest = ((float64(each) - right).norm() for each in (filled, rest))
             if _close(float(away_rest / right.norm()), float(away / right.norm()), near):
                 return f"{count:,} of {got.numel():,} elements are {what}, and the others right: {why}"
+    return ""
+
+
+def of_another(want: torch.Tensor, got: torch.Tensor, others: Mapping[str, torch.Tensor], near: float = NEAR) -> str:
+    """Name the other output whose value `got` holds; "" if there is none. `others`: expected values by name."""
+    own = _distance(sampled(got), sampled(want))
+    for name, other in others.items():
+        alike = other.shape == got.shape and other.dtype == got.dtype and other.is_floating_point()
+        if alike and other.numel() >= LEAST and _close(_distance(sampled(got), sampled(other)), own, near):
+            return f"it holds what {name} should hold"
     return ""
 
 

@@ -51,7 +51,12 @@ def report(
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
             before = [(values or {}).get(difference.name) for values in (previous, left)]
-            lines += _lines(problem, _as_shown(problem, difference), name, tolerances, *before)
+            others = {
+                each.name: each.expected
+                for each in comparison.differences
+                if each.name != difference.name and not each.is_state
+            }
+            lines += _lines(problem, _as_shown(problem, difference), name, tolerances, others, *before)
     if not any(line.startswith(HINT) for line in lines) and (hint := recognised()):
         lines.append(f"{HINT}{hint}")
     if comparison.reference_error is not None:
@@ -85,6 +90,7 @@ def _lines(
     difference: Difference,
     name: str,
     tolerances: dict[str, Tolerance],
+    others: Mapping[str, torch.Tensor],
     previous: torch.Tensor | None,
     left: torch.Tensor | None,
 ) -> list[str]:
@@ -125,8 +131,9 @@ def _lines(
         return lines
     with contextlib.suppress(torch.OutOfMemoryError):  # the report then has no hint
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
+        another = hints.of_another(difference.expected, difference.actual, others, near)
         found = hints.hints(called, difference.expected, difference.actual, previous, sampled, near)
-        lines += [f"{HINT}{hint}" for hint in found]
+        lines += [f"{HINT}{hint}" for hint in ([another] if another else found)]
     return lines
 
 
