@@ -21,7 +21,7 @@ SCENE_S = 1800
 def scenes(tmp_path_factory, request):
     """What the scenes found, by name."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'")
+        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'")
     alone = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which("ip") or not shutil.which("unshare") or subprocess.run([*alone, "true"]).returncode:
         pytest.skip(

@@ -266,6 +266,13 @@ def test_what_is_no_address_is_said_before_ray_is_asked_for(address):
         engine.connect(address)
 
 
+def test_a_client_s_address_is_refused_for_jobs_before_ray_is_asked_for(podium, toy_root):
+    source = toy_root / "submissions" / "double" / "mine.py"
+    source.write_text("")
+    code, _, err = podium("eval", "double", str(source), "--cluster", "ray://127.0.0.1:10001")
+    assert code == 2 and "error: ray://127.0.0.1:10001 shows a cluster and does not take jobs\n  have this" in err
+
+
 def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))

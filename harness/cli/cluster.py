@@ -39,7 +39,12 @@ def node(root: Path, head: bool, address: str | None, stop: bool, ip: str | None
 
 
 @verbs.command()
-@click.option("--address", default="auto", metavar="HOST:PORT", help="Of the cluster (default: the one this is of).")
+@click.option(
+    "--address",
+    default="auto",
+    metavar="HOST:PORT",
+    help="Of the cluster (default: the one this is of), or ray://HOST:PORT.",
+)
 @json_option
 @markdown_option
 @click.pass_obj

@@ -14,7 +14,7 @@ from typing import Any
 from harness.errors import InfrastructureError, UsageError
 
 INSTALL = (
-    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'"
+    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'"
 )
 
 LEAST_TOKEN = 32
@@ -89,7 +89,18 @@ def make_token() -> Path | None:
 def check_address(address: str) -> None:
     """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT."""
     if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
-        raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
+        raise UsageError(f"{address!r} is no address of a cluster", "give auto or HOST:PORT")
+
+
+def check_judges(address: str) -> None:
+    """Raises UsageError for what is no address of a cluster that can be given jobs: Ray's client has no streams, by
+    which a job tells how far it is."""
+    check_address(address)
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"{address} shows a cluster and does not take jobs",
+            "have this machine join, python3 -m harness node --address HOST:PORT, and give --cluster HOST:PORT",
+        )
 
 
 def connect(address: str) -> Any:
