@@ -1,11 +1,11 @@
-"""What a kernel of a given arithmetic, with a given fault, would answer: in plain torch, from the judge's own inputs.
+"""Answers that a kernel with a given arithmetic and fault would give: plain torch, from the judge's own inputs.
 
-    dealt(problem, ...)         ─► calls as the judge deals them, in groups whose outputs are tallied together
+    dealt(problem, ...)         ─► calls as the judge makes them, in groups whose outputs are tallied together
     pieces(case, call, ...)     ─► a call as softmax(scale q k^T) v, whatever the problem's layout
-    answer(call, pieces, fault) ─► its output, in the dtype that is due
+    answer(call, pieces, fault) ─► its output, in the expected dtype
 
-Where such answers stand against the problem's tolerances is bench/standing's to say.
-All arithmetic is float32; what is rounded to less says so.
+bench/standing compares such answers with the problem's tolerances. All arithmetic is float32; code that rounds to less
+says so.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""What attacks on the judge's clock gain on a CPU: each does work of a
-known length and tries to have less of it measured.
+"""Measures the gain of attacks on the judge's clock on a CPU. Each attack does work of known length and tries to hide
+part of it.
 
     python bench/attacks_cpu.py [--calls 40] [--work-ms 0.5] [NAME...]
 
-The attacks are those of tests/adversarial that are accepted and say how long their work is (`at least ms`), here with
-work of `--work-ms`; each is judged right after an honest twin that does the same work, on the suite's problem `double`.
-Prints a table, attack by attack: the honest latency and the attack's in us, and the gain, their difference, with an
-interval of 95 % by resampling the calls. A gain whose interval lies above 5 % + 150 us breaks the rule.
+The attacks are those of tests/adversarial that are accepted and state the length of their work (`at least ms`). Here
+the work takes `--work-ms`. Each attack is judged right after an honest twin that does the same work, on the suite's
+problem `double`.
+
+Prints a table with a row per attack: the honest latency and the attack's latency in us, and the gain. The gain is their
+difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 150 us breaks the
+rule.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What attacks on the judge's clock gain on a GPU of NVIDIA's, with the clock as it is.
+"""Measures the gain of attacks on the judge's clock on an NVIDIA GPU.
 
     python bench/attacks_gpu.py [--device cuda] [--out DIR] [--seconds 300] [--only NAME ...]     13 s an attack
 
-Each attack is a submission to a toy problem whose honest call holds the device for a known number of its cycles (about
-30 us) and doubles a matrix. It is judged as in `eval --quick`, with 100 samples. `gain` is the honest latency less its
-own, with a 95 % interval by resampling; `worker says` is the latency by the worker's own events, which it could forge.
+Each attack is a submission to a toy problem. Its honest call holds the device for a known number of cycles (about 30
+us) and doubles a matrix. It is judged as in `eval --quick`, with 100 samples. `gain` is the honest latency minus the
+attack's latency, with a 95 % interval from resampling. `worker says` is the latency by the worker's own events, which
+the attack could forge.
 """
 
 from __future__ import annotations

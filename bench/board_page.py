@@ -1,20 +1,21 @@
-"""How long the server's board page takes with 1,000 to 100,000 runs, and what keeping it up to date takes.
+"""Measures the server's board page with 1,000 to 100,000 runs, and the cost of keeping it up to date.
 
     python bench/board_page.py [--runs 1000 10000 100000] [--each 20] [--problem mla]
 
-The runs are synthetic: the published ones of a problem, copied into a temporary folder under other names, with other
-scores, dates and sources; nothing is judged, and the folder is removed. Each submission's name has `--each` runs,
-half of them of its latest source, and a twenty-fifth of all runs fail. Each file has the samples that a run has.
+The runs are synthetic: the published runs of a problem, copied into a temporary folder with other names, scores, dates
+and sources. Nothing is judged, and the folder is removed. Each submission has `--each` runs, half of them of its latest
+source. A twenty-fifth of all runs fail. Each file has as many samples as a real run.
 
 first index   every file read, parsed and indexed once, as after `rm results/index.sqlite`
-start         a server that starts with the index on disk: files looked at, boards ranked
-one more run  a run is stored: until it is on the board, by the folders' lists of names where a look at all files takes
-              more than 0.2 s; such a look takes a tenth of the time at most, and about as long as `start`
+start         a server that starts with the index on disk: files are looked at, boards are ranked
+one more run  the time from storing a run until the board shows it. If a look at all files takes more than 0.2 s, the
+              server compares the folders' lists of names instead; full looks then take at most a tenth of the time,
+              and each about as long as `start`
 page          GET of the board, its first page of 50 rows, heat map and plots, through the application: the median and
-              the worst of 20, none from a cache; `304`: where the client has it (ETag)
-last page     the same for the last of the pages
+              the worst of 20, none from a cache; `304`: the client has it already (ETag)
+last page     the same for the last page
 CPU           the processor time (user and system) of a page, which a busy machine does not change; `again`: of another
-              page of the same state of the board, whose plots are kept
+              page of the same state of the board, whose plots are cached
 """
 
 from __future__ import annotations

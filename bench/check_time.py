@@ -1,10 +1,10 @@
-"""How long `check` takes, uncached and again: wall-clock seconds of the command in a process of its own.
+"""Measures how long `check` takes, uncached and cached: wall-clock seconds of the command in its own process.
 
     python bench/check_time.py [PROBLEM FILE ...] [--repeats 3]      (default: some of the bundled submissions)
 
 uncached: results and Triton's cache are in a fresh directory each time (budget 15 s for a one-kernel file on 2 idle
-cores, all four targets). cached: the same command once more. Prints a table, the load before it, and a line of JSON; on
-a busy machine the numbers are those of a busy machine.
+cores, all four targets). cached: the same command once more. Prints a table, the load average before, and a line of
+JSON. On a busy machine the numbers are larger.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Many jobs on a cluster of two nodes on this machine whose parts are killed at random, with a judge that answers at
-once (bench/instant.py).
+"""Runs many jobs on a cluster of two nodes on this machine and kills its parts at random. The judge answers at once
+(bench/instant.py).
 
-    python -m bench.cluster_kills [--jobs 200] [--every 8] [--seed 1]     takes root, unshare and ip, for namespaces
-    python -m bench.cluster_kills serve ROOT --port 0                     the server; the first starts it
+    python -m bench.cluster_kills [--jobs 200] [--every 8] [--seed 1]     needs root, unshare and ip, for namespaces
+    python -m bench.cluster_kills serve ROOT --port 0                     the server; the first command starts it
 
-All jobs are sent to a server, which judges them on the cluster. Every few seconds one is killed by SIGKILL: of ten
-times about six a worker that has a job, three a raylet, which is then started anew, one the head, after which all of
-Ray is started anew. The first three are one of each. Prints what was killed, and last a line of JSON. Fails if a
-submission that was accepted has no verdict or not exactly one run, or if results/ holds other runs than the database.
+All jobs are sent to a server, which judges them on the cluster. Every few seconds one process gets SIGKILL. About six
+of ten kills hit a worker with a job. About three hit a raylet, which is then restarted. About one hits the head, after
+which all of Ray is restarted. The first three kills are one of each kind.
+
+Prints what was killed, and last a line of JSON. Fails if an accepted submission has no verdict or not exactly one run,
+or if results/ and the database hold different runs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Submissions an hour with 1, 2 and 4 cards of a cluster, and whether busy neighbours change what is timed.
+"""Measures submissions per hour with 1, 2 and 4 cards of a cluster, and whether busy neighbours change the scores.
 
     python3 -m harness node --head
     .venv/bin/python -m bench.cluster_throughput kv_replicate --cards 1 2 4 --submissions 8
 
-Not yet measured on any machine. One submission is judged again and again, each time in full, by N threads that are each
-pinned to a card. Shown: submissions an hour, the efficiency (N cards against N times one), and the ratio of the mean
-score beside N - 1 busy cards to that alone, card by card, with its interval: 1 lies in it where neighbours disturb
-nothing.
+Not yet measured on any machine. One submission is judged in full again and again by N threads, each pinned to a card.
+Prints submissions per hour and the efficiency (N cards against N times one card). Also prints, card by card, the ratio
+of the mean score beside N - 1 busy cards to the mean score alone, with its interval. If neighbours disturb nothing, the
+interval contains 1.
 """
 
 import argparse

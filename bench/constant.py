@@ -1,15 +1,16 @@
-"""What the judge subtracts from each call, and how much it moves from judge to judge.
+"""Measures the constant that the judge subtracts from each call, and how much it varies between judges.
 
     python bench/constant.py [--device auto] [--out DIR] [--seconds 100]        less than two minutes
 
-Up to twenty fresh judges, one after another, each in a process of its own and with fresh workers, as in an evaluation.
-Each measures its constant with calls that compute nothing: on a GPU once, before anything else (two switches of the
-device), and the device's time slice with a call that is longer; on a CPU beside the calls that count. Then it times a
-call of a toy problem, a pass over some memory, a hundred times on a GPU and forty on a CPU.
+Runs up to twenty fresh judges, one after another, each in its own process and with fresh workers, as in an evaluation.
+Each measures its constant with null calls (calls that compute nothing). On a GPU it does so once, before anything else,
+with two switches of the device, and measures the device's time slice with a longer call. On a CPU it measures null
+calls beside the counted calls. Then it times a call of a toy problem, a pass over some memory: a hundred times on a GPU
+and forty times on a CPU.
 
-`constant` is the interquartile mean, `IQR` the spread of the calls behind it. `the call` is what is left of the toy's
-when the constant is subtracted, `by events` what a pair of events in the worker says of it: were the constants wrong,
-judges would differ in the one more than in the other.
+`constant` is the interquartile mean, `IQR` the spread of its calls. `the call` is the toy call's time minus the
+constant. `by events` is the same call's time by a pair of events in the worker. If the constants were wrong, judges
+would differ more in `the call` than in `by events`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 import torch
 
 from bench.experiment import Children, Judging, Raw, judging, measuring, one_pass, options, report
-from harness.judge.constants import CYCLES_OF_A_SLICE, constant
+from harness.judge.null_calls import CYCLES_OF_A_SLICE, constant
 from harness.machine.device import Device
 from harness.model import Case
 from harness.ranking.stats import interquartile_mean

@@ -1,11 +1,11 @@
-"""What kernels for kv_replicate do wrong: right copies of K and V of which something is changed.
+"""Faults of kernels for kv_replicate: right copies of K and V with something changed.
 
 NAMED     the corruptions of the table (bench/corruptions)
-GRID      of which ten further ones are drawn
-Copies    a run's calls, answered with one of them
+GRID      the faults from which ten further ones are drawn
+Copies    a run's calls, answered with one fault
 
-A strength is how many elements, tokens, dims, heads or bits it takes, the weakest first. Some do nothing to a case that
-has no such place; a run is rejected if one of its calls is.
+A fault's strength is the number of elements, tokens, dims, heads or bits that it changes, the weakest first. Some
+faults change nothing in a case that lacks the place. A run is rejected if one of its calls is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The tables of docs/corruptions.md, from what bench/corruptions.py printed last. At once.
+"""Writes the tables of docs/corruptions.md from the latest output of bench/corruptions.py. Takes no time.
 
     python bench/corruption_page.py [bench/measured/corruptions-*.jsonl ...]
 
-Each line of a file is a document of that program; of a problem that comes twice the later document holds. Rewrites the
-page between its two marks; the words around them are written by hand.
+Each line of a file is one document of that program. If a problem occurs twice, the later document counts. Rewrites the
+page between its two marks. The text around the marks is written by hand.
 """
 
 from __future__ import annotations

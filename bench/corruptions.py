@@ -1,18 +1,20 @@
-"""The smallest corruption of an ideal answer that is rejected: by single calls' limits, and with those over all calls.
+"""Finds the smallest corruption of an ideal answer that is rejected: by limits on single calls alone, and together with
+limits over all calls.
 
     python bench/corruptions.py [PROBLEM ...] [--calls 8] [--benchmarks 1] [--seed 0]
 
-The CPU's test cases, and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla and of prefill's last
-one, are answered by attention in plain torch with a fault (bench/faults) and compared as the judge compares
-(bench/standing). Nothing else is wrong: memory is left as it should be. An answer is rejected by a tolerance if any
-call is, or what calls come to together. "before" leaves the latter out. The strength told is the weakest from which on
-all those tried are rejected; `none`: the strongest is accepted.
+Answers are computed by attention in plain torch with a fault (bench/faults) and compared as the judge compares
+(bench/standing). They cover the CPU's test cases and `--calls` timed calls of the first `--benchmarks` benchmark cases
+of mla and of prefill's last one. Nothing else is wrong: memory is left as it should be. A tolerance rejects an answer
+if it rejects any call, or the calls' figures together. "before" omits the latter. The printed strength is the weakest
+from which on all tried strengths are rejected; `none` means that the strongest is accepted.
 
-mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
-mxfp4 cache with bf16 queries. Where cases differ in dtype, those of each are answered by themselves: a fault may be in
-one alone. kv_replicate's are right copies of which something is changed (bench/copies).
+mla's answers are computed in two ways: from the fp8 cache, so that only the fault separates them from the reference;
+and from the mxfp4 cache with bf16 queries. If cases differ in dtype, each dtype is answered separately, because a fault
+may be in one dtype alone. kv_replicate's answers are right copies with something changed (bench/copies).
 
-Then ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID, of kv_replicate from its own.
+Then come ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID, or for kv_replicate from
+its own grid.
 """
 
 from __future__ import annotations

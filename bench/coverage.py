@@ -1,8 +1,8 @@
-"""How often a rule orders two submissions wrongly, and how often its interval holds the truth: by simulation.
+"""Simulates how often a rule orders two submissions wrongly, and how often its interval contains the truth.
 
     python bench/coverage.py [--trials 4000] [--seed 1]
 
-It shows what follows from a model of the noise. Whether the model is right is for E2 to say, on hardware.
+It shows the consequences of a model of the noise. E2 shows, on hardware, whether the model is right.
 
 The model. A sample is  truth x (1 + process) x (1 + drift(t)) x (1 + jitter + spike):
 
@@ -11,15 +11,16 @@ The model. A sample is  truth x (1 + process) x (1 + drift(t)) x (1 + jitter + s
     jitter    normal, 0.5 %: one draw a sample
     spike     with a chance of 1 % a sample, exponential with a mean of 10 %, else 0
 
-Samples are taken every 0.5 ms; a process begins 5 s after the one before it. Five fresh processes take 100 samples
-each, a rule for one process gets 500 samples of one. A run is far in time from the next, so their drifts are
-independent. In a duel eight pairs of processes take 100 samples each, a pair in turns, ABBA: what drifts, drifts in
-both.
+Samples are taken every 0.5 ms; a process begins 5 s after the previous one. Five fresh processes take 100 samples each.
+A rule for one process gets 500 samples of one process. Runs are far apart in time, so their drifts are independent. In
+a duel eight pairs of processes take 100 samples each, a pair in turns (ABBA), so both have the same drift.
 
-tau decides how much five processes are worth: at 1 s each has a drift of its own, at 1000 s all five share one. What
-is true for a rule is what it would give for endless samples without process effects and drift, so none is charged with
-its own definition. Columns: B, 0.5 % slower, is put first; the intervals say that B is faster (certainly wrong) or
-that it is slower (certainly right); the 95 % interval holds the truth.
+tau decides how much five processes are worth: at 1 s each has its own drift, at 1000 s all five share one. The truth
+for a rule is its value for endless samples without process effects and drift, so no rule is charged with its own
+definition.
+
+Columns: B, which is 0.5 % slower, is put first; the intervals say that B is faster (certainly wrong) or slower
+(certainly right); the 95 % interval contains the truth.
 """
 
 from __future__ import annotations

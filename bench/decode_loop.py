@@ -1,17 +1,17 @@
-"""A decode loop with a kv_decode submission: memory over 1000 steps, a prompt in one call, float32 beside bfloat16.
+"""Runs a decode loop with a kv_decode submission: memory over 1000 steps, a prompt in one call, float32 and bfloat16.
 
     python bench/decode_loop.py [FILE ...] [--device cpu] [--steps 1000]
 
-The specification asks for four things that no judged case shows:
+The specification asks for four properties that no judged case shows:
 
-    no memory leaks             bytes held after 100 steps and after all of them (the cache is filled again and again)
-    memory of the cache only    the most that is held during a call over inputs, cache and output, to be at most 2
-    prefill within 10 %         a prompt in one call over the same prompt token by token, to be at most 1.1, and the
+    no memory leaks             bytes held after 100 steps and after all steps (the cache is filled again and again)
+    memory of the cache only    the most memory held during a call over inputs, cache and output: at most 2
+    prefill within 10 %         a prompt in one call over the same prompt token by token: at most 1.1, and the
                                 largest difference of their outputs
-    float32                     microseconds a step in float32 and in bfloat16, whose cache has half of the bytes
+    float32                     microseconds per step in float32 and in bfloat16, whose cache has half the bytes
 
-Without a GPU memory is the process's resident memory, and times are those of a CPU: for the loop itself, no verdict on
-a kernel. Files in Triton need a GPU. Prints a table and one line of JSON.
+Without a GPU, memory is the process's resident memory and times are those of a CPU. They then test the loop and say
+nothing about a kernel. Files in Triton need a GPU. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations

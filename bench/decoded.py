@@ -1,9 +1,9 @@
-"""Every instruction that the bundled Triton files compile to, decoded and held against the compiler's assembly.
+"""Decodes every instruction of the bundled Triton files' kernels and checks it against the compiler's assembly.
 
     python -m bench.decoded [--target gfx942 ..] [FILE ..]
 
-Each file is compiled for all cases and all configurations of its autotuners, as `check` does, and nothing is run.
-Prints, by target: files, kernels, instructions, how many mnemonics there are among them, and what does not agree.
+Each file is compiled for all cases and all configurations of its autotuners, as `check` does. Nothing is run. Prints,
+by target: files, kernels, instructions, distinct mnemonics, and disagreements.
 """
 
 from __future__ import annotations

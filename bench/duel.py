@@ -1,18 +1,18 @@
-"""What duels say of a file and itself, and of a file and itself slowed by a few per cent.
+"""Duels of a file with itself, and with a copy of itself that is slowed by a few per cent.
 
     python bench/duel.py [--device auto] [--out DIR] [--problem kv_decode] [--duels 20] [--slower 3]
 
-One run of 16 pairs calibrates the noise floors (`calibration.PAIRS`), from a file against itself. Then, block by block
-in turns, so that both meet the same weather, duels of 8 pairs:
+One run of 16 pairs calibrates the noise floors (`calibration.PAIRS`), from a file against itself. Then come duels of 8
+pairs. The two kinds alternate block by block, so that both meet the same conditions:
 
     equal      the file under two names                                       should be SAME in 18 of 20
     slowed     the file, and a copy whose calls each last --slower % longer   should be SLOWER in 18 of 20
 
-The copy is slowed by what it took itself: having computed, it waits in a loop until its call has lasted that much
-longer than its computation. Nothing of the timing, the inputs or the checks is the bench's own; the test cases and the
-pilot are run once for each kind of duel instead of once for each duel. Every sample goes to OUT/duel.csv as soon as it
-is there; the table says how much of the noise other processes made, as the load average before and after. The same
-pairs are also taken together as fewer duels of more pairs (`compare --duel --pairs`).
+The copy measures its own computation and then waits in a loop until its call has lasted that much longer. Timing,
+inputs and checks are the judge's; only the test cases and the pilot are run once per kind of duel instead of once per
+duel. Every sample goes to OUT/duel.csv at once. The table also shows the load average before and after, as a measure of
+the noise from other processes. The same pairs are also combined to fewer duels of more pairs
+(`compare --duel --pairs`).
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""E1: does the judge's clock say how long a call of known duration took?
+"""E1: does the judge's clock measure calls of known duration correctly?
 
     python bench/e1_known_durations.py [--device auto] [--out DIR] [--seconds 45]        about a minute
 
-A submission spins for 3, 3.03, 10, 100 and 1000 us, in a worker as submissions are judged; the judge's clock times it,
+A submission spins for 3, 3.03, 10, 100 and 1000 us, in a worker as submissions are judged. The judge's clock times it,
 in runs of five calls of one duration, the durations in random order:
 
     cycles       until clock64() has advanced by a fixed count: the same work each time, whatever the clock's rate
-    globaltimer  until %globaltimer has advanced by the time: a clock of its own, which ticks coarsely
+    globaltimer  until %globaltimer has advanced by the time: a separate clock, which ticks coarsely
     sleep        torch.cuda._sleep, a fixed count of cycles
     busy loop    on a CPU: until CLOCK_MONOTONIC has advanced by the time
 
-What a spin took by %globaltimer is read inside the kernel and returned by the call. The line  latency = offset +
-slope x that  is fitted with relative weights, so that short spins fix the offset and long ones the slope. `order` is
-how often 3.03 us comes out above 3 us: interquartile means of consecutive blocks of samples, in one process.
+The duration of a spin by %globaltimer is read inside the kernel and returned by the call. The line  latency = offset +
+slope x duration  is fitted with relative weights, so that short spins determine the offset and long ones the slope.
+`order` is how often 3.03 us comes out above 3 us: interquartile means of consecutive blocks of samples, in one process.
 
-The rows `events`
-are of more calls of the same kinds, by a pair of events in the worker: the clock that this one has replaced, shown
-beside it as in `show`. Also: the constant that is subtracted and the spread of the calls that it comes from; what an
-empty kernel takes between two events; the tick of the judge's stamps and of %globaltimer; the events' rate against the
-host's clock over 0.2 s.
+The rows `events` are further calls of the same kinds, timed by a pair of events in the worker. Also printed: the
+constant that is subtracted and the spread of its calls; the time of an empty kernel between two events; the tick of the
+judge's stamps and of %globaltimer; the events' rate against the host's clock over 0.2 s.
 
-On a CPU caches are left as they are, the offset is what allocating, describing and copying an output take, which the
-calls that the constant is of do not do, and latencies scatter by tens of microseconds: 3 and 3.03 us cannot be told
-apart. Where harness.hip cannot compile, only `sleep` is run, and its duration is what its cycles make of itself.
+On a CPU caches are left as they are. The offset is the time of allocating, describing and copying an output, which null
+calls do not do. Latencies scatter by tens of microseconds, so 3 and 3.03 us cannot be told apart. Where harness.hip
+cannot compile, only `sleep` is run, and its duration is computed from its cycles.
 """
 
 from __future__ import annotations

@@ -1,23 +1,25 @@
-"""E2: how often does a rule put a slower kernel first, and how often does its interval hold the truth?
+"""E2: how often does a rule put a slower kernel first, and how often does its interval contain the truth?
 
     python bench/e2_same_and_slower.py [--device auto] [--out DIR] [--seconds 90]      less than two minutes
 
 The call is one elementwise pass over a buffer. A and A' are the same call; B 0.3, B 0.5 and B 1.0 pass over that many
-per cent more bytes. Fresh processes come one after another; each samples every variant, in random order:
+per cent more bytes. Fresh processes run one after another. Each samples every variant, in random order:
 
-    judge    a worker of the judge's, as submissions get: timed by the judge's clock, with fresh inputs in every call
+    judge    a worker of the judge, as submissions get: timed by the judge's clock, with fresh inputs in every call
     events   in a process beside it, as GPU MODE's competitions do: synchronize, write sweep, event, call, event,
              synchronize
     do_bench in the same process, triton.testing.do_bench, all its times
 
-From the same samples the rules of `bench/rules.py` are then applied at equal time on the device: a rule for one
-process gets all 5 n samples of a process, ours n samples of each of five. The two sides of a comparison are from
-different processes, as two submissions on a leaderboard are: all ordered pairs of processes, or 1000 random draws of
-twice five. Those overlap, so the percentages are less certain than their number suggests. What is true of a variant,
-for the coverage, is the rule's own centre over the processes that the interval was not made from; it is itself
-uncertain, which costs a perfectly calibrated rule a point or two of coverage.
-One judge serves all the workers, and its constant is measured once: what differs from judge to judge is for
-bench/constant.py to show. On a CPU, `events` is perf_counter after a write sweep, and do_bench is left out.
+The rules of `bench/rules.py` are then applied to the same samples, with equal time on the device: a rule for one
+process gets all 5 n samples of a process, ours gets n samples of each of five. The two sides of a comparison are from
+different processes, as on a leaderboard: all ordered pairs of processes, or 1000 random draws of twice five. The draws
+overlap, so the percentages are less certain than their number suggests.
+
+The true value of a variant, for the coverage, is the rule's own centre over the processes that did not contribute to
+the interval. It is itself uncertain, which costs a perfectly calibrated rule a point or two of coverage.
+
+One judge serves all workers, and its constant is measured once. bench/constant.py shows the differences between judges.
+On a CPU, `events` is perf_counter after a write sweep, and do_bench is left out.
 """
 
 from __future__ import annotations

@@ -2,22 +2,24 @@
 
     python bench/e3_cold_cache.py [--device auto] [--out DIR] [--seconds 60]        on a GPU; less than two minutes
 
-A submission reads a buffer of 8 to 40 MiB, which fits in an H200's L2 cache, timed by the judge's clock, in whose
-process the flush is, after one of these preparations, in random order:
+A submission reads a buffer of 8 to 40 MiB, which fits in an H200's L2 cache. The judge's clock times it; the flush is
+in the judge's process. Before each read comes one of these preparations, in random order:
 
-    warm            no flush; a buffer of the worker's own that the call before has read
+    warm            no flush; a buffer of the worker's own that the previous call has read
     write           a write sweep of another buffer, as do_bench and most competitions do
     write, read     ours: a write sweep, then a read sweep of a third buffer
-    rotated         no flush; each call reads what was not read for longest of 1.5 GiB: cold, nothing dirty
+    rotated         no flush; each call reads the least recently read part of 1.5 GiB: cold, nothing dirty
     ours, rotated   both
     poured          no flush; the input, which the judge has just poured
     poured, ours    the input, flushed as in an evaluation
 
 `still cached` is the share of the way from cold to warm that our flush leaves: (rotated - ours) / (rotated - warm), of
 interquartile means, with `ours, rotated` for rotated. At most 2 % either way is called cold. `poured still cached` is
-the same of the input that was poured, from what the pour leaves warm. `dirty` is what the write sweep alone adds to the
-time of a cold read. What is subtracted are calls that compute nothing after the same preparation, beside the others.
-The floor is the buffer over the datasheet's bandwidth; beside it stands what a read of 2 GiB reaches.
+the same for the poured input, relative to its warm state after the pour. `dirty` is the time that the write sweep alone
+adds to a cold read.
+
+The subtracted constant is measured with null calls after the same preparation, beside the other calls. The floor is the
+buffer's size over the datasheet's bandwidth. The bandwidth of a 2 GiB read is shown beside it.
 """
 
 from __future__ import annotations

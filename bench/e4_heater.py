@@ -1,12 +1,14 @@
-"""E4: does what ran before change what a run measures?
+"""E4: does earlier work change what a run measures?
 
     python bench/e4_heater.py [--device auto] [--out DIR] [--seconds 50]        on a GPU; a minute and a half
 
-Blocks of calls, timed by the judge's clock, each after a second of matrix products in the judge's process (hot) or of
-nothing (idle), in the order ABBA. Two calls of a submission: a pass over 64 MiB, bound by memory, and a product of
-2048 x 2048 bfloat16 matrices, bound by arithmetic. `shift` is the geometric mean of hot over idle of the blocks'
-interquartile means, less 1, with Student's t interval over the pairs. Clock, temperature and power are those of
-torch.cuda.clock_rate and its like, read just before and after a block; they stay empty without nvidia-ml-py or amdsmi.
+Blocks of calls are timed by the judge's clock. Before each block comes a second of matrix products in the judge's
+process (hot) or of nothing (idle), in the order ABBA. A submission makes two kinds of calls: a pass over 64 MiB, bound
+by memory, and a product of 2048 x 2048 bfloat16 matrices, bound by arithmetic.
+
+`shift` is the geometric mean of hot over idle of the blocks' interquartile means, minus 1, with Student's t interval
+over the pairs. Clock, temperature and power are read by torch.cuda.clock_rate and its like just before and after a
+block. They stay empty without nvidia-ml-py or amdsmi.
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
     python bench/e5_profiler.py [--device auto] [--out DIR]        on a GPU; less than two minutes
 
-Calls of a few submissions and of plain torch, first as the judge has them, in a worker, in the manner that its pilot
-finds: by the judge's clock, and by the worker's own events in the pilot. Then in this process, while torch.profiler
-records the device's own time stamps (CUPTI, roctracer): from the start of a call's first kernel to the end of its last
-(span), and the sum of its kernels (busy). Span less busy are the gaps between a submission's kernels. `over` is what
-the judge's clock says less the span, `events over` what a pair of events round the profiled call says less its span:
-what the one and the other add. The same calls are timed once more by events without the profiler, which shows whether
-it disturbs them.
+Calls of a few submissions and of plain torch are first timed as the judge does, in a worker, in the manner that its
+pilot chooses: by the judge's clock, and by the worker's own events in the pilot. Then they run in this process while
+torch.profiler records the device's own time stamps (CUPTI, roctracer). `span` is the time from the start of a call's
+first kernel to the end of its last. `busy` is the sum of its kernels. Span minus busy is the gaps between a
+submission's kernels.
 
-The device's timeline is cut at the sleep that starts each profiled sample; what a sample with an empty call shows after
-it is the flush, and the rest of a sample is the call.
+`over` is the judge's time minus the span. `events over` is the time of a pair of events around the profiled call minus
+its span. They show what each clock adds. The same calls are timed once more by events without the profiler, to see
+whether it disturbs them.
+
+The device's timeline is cut at the sleep that starts each profiled sample. The work after the sleep in a sample with an
+empty call is the flush. The rest of a sample is the call.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Every bundled submission with AMD code in the emulator, on each chip: verdict, instructions, seconds.
+"""Runs every bundled submission with AMD code in the emulator, on each chip: verdict, instructions, seconds.
 
     python -m bench.emulated [--target gfx942 ..] [--out FILE] [FILE ..]
 
-All CPU test cases of the problem, judged as `check --target` judges them; Triton's kernels as machine code. Seconds are
-those of the processor, of the judge and the submission's process together; what compiling took of them stands beside.
-The budget is 60 s beside compiling. A file that imports neither Triton nor harness.hip is left out; one whose kernels
-are for other chips says so. Each row is a process of its own. Prints a table and a line of JSON. --out: a file to
-which each row is added as a line of JSON once it is there, as those in bench/measured/; started again, rows of the
-same source and problem that it has are not measured again.
+All CPU test cases of the problem are judged as `check --target` judges them, Triton's kernels as machine code. Seconds
+are processor seconds of the judge and the submission's process together. The part for compiling is shown beside them.
+The budget is 60 s without compiling. A file that imports neither Triton nor harness.hip is left out. A file whose
+kernels are for other chips says so.
+
+Each row is measured in its own process. Prints a table and a line of JSON. --out: a file to which each finished row is
+appended as a line of JSON, like those in bench/measured/. A restart skips rows of the same source and problem that the
+file has.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.chips.targets import EMULATED_TARGETS as TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("gfx942", "gfx950", "gfx1100")
 LIMIT_S = 1800
 
 

@@ -1,13 +1,13 @@
-"""What can answer a judge's call in this process, and how its answer is held against what is due.
+"""The things that can answer a judge's call in this process, and the comparison of their answers.
 
     Way        one of mla's arithmetics, with or without a fault (bench/answers)
-    Simulated  attention of any problem, with a fault that may depend on the case and on what is drawn
+    Simulated  attention of any problem, with a fault that may depend on the case and on its values
     Kernel     a submission's file
 
-    Desk(problem, case, call).hold(entry) ─► what Standing.hold is told
+    Desk(problem, case, call).hold(entry) ─► the input of Standing.hold
 
-A kernel gets copies of the inputs, and the memory that it leaves is compared as well. It is run in this process: only
-the repository's own files are.
+A kernel gets copies of the inputs, and the memory that it leaves is compared as well. It runs in this process, so only
+the repository's own files are used.
 """
 
 from __future__ import annotations

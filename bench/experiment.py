@@ -1,10 +1,10 @@
-"""What the experiments share: the device, the judge's clock as an evaluation has it, and the form of a report.
+"""The shared parts of the experiments: the device, the judge's clock as in an evaluation, and the form of a report.
 
     options(doc, seconds)        ─► device, out, seconds
     toy(root, ...), one_pass     ─► a problem of the bench's own, and a submission to it
     judging(device, ...)         ─► Judging: that submission in workers, its calls timed by the judge's clock
-    Children(command, ahead)     ─► fresh processes, one of which measures at a time
-    Raw                          ─► OUT/<name>.csv, a row a sample, on disk as soon as it is written
+    Children(command, ahead)     ─► fresh processes, of which one measures at a time
+    Raw                          ─► OUT/<name>.csv, one row per sample, on disk as soon as it is written
     report                       ─► a table for people, then one line of JSON for `bench/gpu.py`
 
 An experiment holds the device's lock while it measures, as an evaluation does.

@@ -1,9 +1,9 @@
-"""Faults with a strength: what kernels do wrong, from the weakest that is tried to the strongest.
+"""Faults with a strength: errors of kernels, from the weakest that is tried to the strongest.
 
-NAMED    the corruptions of the table (bench/corruptions), those at its end made by who knows the limits
-further  ten of a problem, drawn from GRID, in which none of NAMED stands
+NAMED    the corruptions of the table (bench/corruptions); the last ones are by an author who knows the limits
+further  ten faults for a problem, drawn from GRID, none of which is in NAMED
 
-kv_replicate, which is no attention, has its own (bench/copies).
+kv_replicate is not attention and has its own faults (bench/copies).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""FlashAttention-3 beside the bundled kernels: prepared calls, none where it is not installed.
+"""FlashAttention-3 beside the bundled kernels: prepared calls. Empty if it is not installed.
 
-The library that $FLASH_ATTENTION_3 names (the _C.so that xformers ships), after a libcudart.so.12 beside it has been
-loaded; where that is not set, the package flash_attn_interface. Only for Hopper GPUs.
+Uses the library that $FLASH_ATTENTION_3 names (the _C.so that xformers ships); a libcudart.so.12 beside it is loaded
+first. Without that variable, uses the package flash_attn_interface. Only for Hopper GPUs.
 """
 
 from __future__ import annotations

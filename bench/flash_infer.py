@@ -1,7 +1,7 @@
-"""FlashInfer beside the bundled kernels: prepared calls, none where the package `flashinfer` is not installed.
+"""FlashInfer beside the bundled kernels: prepared calls. Empty if the package `flashinfer` is not installed.
 
-It may compile a module, and plans a case, which waits for the device: both in a rival's first call, so that what fails
-there fails that rival alone. Only for Hopper GPUs.
+It may compile a module, and it plans a case, which waits for the device. Both happen in a rival's first call, so a
+failure there affects that rival alone. Only for Hopper GPUs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How often an interval with the between-card component holds the kernel's mean over the fleet: a simulation.
+"""Simulates how often an interval with the between-card component contains the kernel's mean over the fleet.
 
     .venv/bin/python -m bench.fleet_interval [--runs 4000]
 
-Cards and pairs of kernel and card are drawn from normal distributions, a fleet is calibrated on some cards with some
-kernels, and another kernel is judged on another card of the fleet. Shown: in how many of 100 its interval holds its
-mean over all cards, with the component and without, and the median width of both.
+Effects of cards and of pairs of kernel and card are drawn from normal distributions. A fleet is calibrated on some
+cards with some kernels. Then another kernel is judged on another card of the fleet. Prints in how many of 100 runs its
+interval contains its mean over all cards, with the component and without, and the median width of both.
 """
 
 import argparse

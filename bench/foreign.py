@@ -1,11 +1,11 @@
-"""Each solution of the small folders and tasks in other projects' forms, judged: the verdict, and what it was for.
+"""Judges each solution of the small folders and tasks in other projects' forms, and prints its verdict and description.
 
     python bench/foreign.py [--markdown] [--device cpu] [FOLDER-OR-TASK...]      (two minutes on two processors)
 
 Folders of GPU MODE's form (tests/folders, with solutions/correct and solutions/wrong) are judged on the tests and on
-the benchmark cases that count, tasks of KernelBench's form (tests/tasks, with right/ and wrong/) on their one case;
-nothing is timed. Of a folder the first column has its description, of a task its docstring, of a solution likewise.
-Ends with 1 if a solution gets another verdict than its label says, unless LABELLED_WRONGLY names it.
+the benchmark cases that count. Tasks of KernelBench's form (tests/tasks, with right/ and wrong/) are judged on their
+one case. Nothing is timed. The first column has a folder's description, or the docstring of a task or solution. Exits
+with 1 if a solution gets another verdict than its label, unless LABELLED_WRONGLY names it.
 """
 
 from __future__ import annotations

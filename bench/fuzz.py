@@ -1,9 +1,9 @@
-"""Random and mutated inputs to the two surfaces that read untrusted bytes (tests/untrusted.py), a million each.
+"""Feeds random and mutated inputs to the two surfaces that read untrusted bytes (tests/untrusted.py), a million each.
 
     python bench/fuzz.py [--inputs 1000000] [--surface protocol|results] [--seed N]
 
-Prints for each surface what came of the inputs and how long it took, and one line of JSON. An input that breaks a
-surface is written to the current directory, with its traceback on stderr; then the exit status is 1.
+Prints the outcomes and the time for each surface, and one line of JSON. An input that breaks a surface is written to
+the current directory, with its traceback on stderr. The exit status is then 1.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Everything that is to be measured on a GPU, within a given time: the clock, E1 to E5, an evaluation of every problem.
+"""Runs all GPU measurements within a given time: the clock, E1 to E5, an evaluation of every problem.
 
     python bench/gpu.py [--device auto] [--out DIR] [--budget 570] [--only e1,mla,..]        make bench-gpu
 
-Each step is a process of its own with its share of the time left; one that fails or hangs costs its own result and no
-other. What is known so far is in DIR after every step, so that a kill loses the step under way and nothing else:
+Each step is its own process with a share of the time left. A step that fails or hangs loses only its own result. DIR is
+updated after every step, so a kill loses only the current step:
 
-    summary.json        a record a step: how it ended, seconds, its own JSON, and of an evaluation the phases and runs
-    summary.csv         a line a step: the table that is printed at the end
-    constant, e1_..csv  every raw sample of the experiments, written as they come
+    summary.json        a record per step: how it ended, seconds, its own JSON, and an evaluation's phases and runs
+    summary.csv         a line per step: the table that is printed at the end
+    constant, e1_..csv  every raw sample of the experiments, written as it comes
     evaluations.tar.gz  the run files that the evaluations stored
-    log.txt             what every step printed
+    log.txt             the output of every step
 
-Of every problem one submission is evaluated first, the first Triton one; mla's twice, to see whether two runs of one
-source agree within their intervals; then all the others, as far as the time goes. That happens in roots of their own:
+First one submission of every problem is evaluated, the first one in Triton; mla's twice, to see whether two runs of one
+source agree within their intervals. Then come all others, as far as the time allows. Evaluations use their own roots:
 the checkout's results are not touched, and every submission is judged anew.
 """
 

@@ -1,4 +1,4 @@
-"""What the harness itself costs: wall-clock seconds of its commands, each in a process of its own.
+"""Measures the cost of the harness itself: wall-clock seconds of its commands, each in its own process.
 
     python bench/harness_overhead.py [--runs 100000] [--problem mla] [--repeats 5] [--skip-eval]
 

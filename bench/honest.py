@@ -1,26 +1,26 @@
-"""What tolerances leave to honest work, and by how much they refuse what is wrong, over many seeds.
+"""Measures how much room tolerances leave to honest work, and how clearly they refuse wrong work, over many seeds.
 
     python bench/honest.py [--problem NAME ...] [--seeds 60] [--calls 2] [--benchmarks 1] [-k TEXT ...] [--wrong]
     python bench/honest.py --device cuda [--jobs 12] ...
 
-On a GPU these are all bundled files that are written for it, over the GPU's cases that move at most `--most-mb`, and
-nothing simulated. `--seconds` is for a machine that is lent: what has been judged by then is reported.
+On a GPU it runs all bundled files written for it, over the GPU's cases that move at most `--most-mb`, without simulated
+entries. `--seconds` is for a rented machine: the results so far are reported when the time is over.
 
-Each seed is a run: the CPU's test cases and those that it draws in secret, each twice as the judge puts it and, apart
-from that, as often as it puts it to an interpreted kernel; `--calls` timed calls of each of `--benchmarks` benchmark
-cases, fewer than a run of `eval --quick` makes; and one of each of their probes. All that answers is compared as the
-judge compares (bench/standing):
+Each seed is a run. It has the CPU's test cases and the secret cases of that run, each with the judge's usual two calls
+and, separately, with as many calls as an interpreted kernel gets. It has `--calls` timed calls of each of
+`--benchmarks` benchmark cases, fewer than a run of `eval --quick` makes, and one call of each of their probes. All
+answers are compared as the judge compares (bench/standing):
 
     honest   simulated arithmetic (bench/mla_ways, bench/honest_rounding), the problem's accepted controls and the
              bundled files in plain torch
-    --wrong  mla's wrong arithmetic, the controls that must be refused, and last what is known to be wrong and accepted
-             all the same (the READMEs; bench/mla_ways.PASSES, bench/passes)
+    --wrong  mla's wrong arithmetic, the controls that must be refused, and last the answers known to be wrong but
+             accepted (the READMEs; bench/mla_ways.PASSES, bench/passes)
 
-Columns: of mla the range of what calls come to together (gains, the parts of problems/mla/reference.py), and the
-scatter of rows; a value over its limit, of single calls and over all calls, of all seeds the largest of what is honest
-and the least of what is wrong; the limit that is nearest, or the furthest behind, in most seeds; and how many seeds the
-tolerance refuses. Of a wrong file that is the loosest tolerance. A figure of a run is that of the worst of its groups.
-`-k` takes what has one of some texts in its name.
+Columns: for mla the range of the figures over many calls (gains, the parts of problems/mla/reference.py), and the
+scatter of rows; a value over its limit, for single calls and over all calls, the largest of all seeds for honest work
+and the least for wrong work; the limit that is nearest, or the furthest behind, in most seeds; and in how many seeds
+the tolerance refuses. For a wrong file it is the loosest tolerance. A figure of a run is that of its worst group. `-k`
+selects entries with one of some texts in their names.
 """
 
 from __future__ import annotations

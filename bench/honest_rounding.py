@@ -1,7 +1,7 @@
-"""Ways to round that are no fault, by problem: attention in float32 but for what is rounded.
+"""Honest ways to round, by problem: attention in float32 except where it rounds.
 
-mla's are in bench/mla_ways. What is rounded goes to the dtype of the case, of fmha, whose output alone is float16, to
-bfloat16.
+mla's are in bench/mla_ways. Values are rounded to the dtype of the case, or to bfloat16 for fmha, whose output alone is
+float16.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Scores as Hopper's fp8 matrix instruction (wgmma on e4m3 or e5m2) adds them: a model, in plain torch.
+"""Scores as Hopper's fp8 matrix instruction (wgmma on e4m3 or e5m2) adds them: a model in plain torch.
 
     products(order)(queries, keys, key_step) ─► q k^T, the dims taken in the order given, 32 at a time
 
 For each 32 dims the products and the accumulator are aligned to the largest of them, and each is cut off 13 bits below
-its leading bit. What is left is added exactly, and the sum keeps 13 bits of mantissa. So what is small beside a large
-accumulator is lost: which dims come first matters.
+its leading bit. The rest is added exactly, and the sum keeps 13 bits of mantissa. So small values beside a large
+accumulator are lost, and the order of the dims matters.
 
 Source: DeepSeek-V3's technical report (arXiv 2412.19437, section 3.5.2): 32 products are shifted to the largest
-exponent, 14 bits of each are added and the rest cut off, and the accumulator has 14 bits. That the accumulator is
-aligned with the products is this model's own reading: with it, rope dims that come first cost about what they were seen
-to cost on an H200 (problems/mla/calibration.md). That the shift goes by the normalised product is an assumption too.
+exponent, 14 bits of each are added and the rest is cut off, and the accumulator has 14 bits. This model assumes that
+the accumulator is aligned with the products. With that, rope dims that come first cost about as much as seen on an H200
+(problems/mla/calibration.md). It also assumes that the shift goes by the normalised product.
 """
 
 from __future__ import annotations

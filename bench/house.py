@@ -1,19 +1,20 @@
-"""How the house stands: who imports whom in harness/, and how far a submission's call travels through the judge.
+"""Measures the structure of harness/: which rooms import each other, and how a submission's call travels through the
+judge.
 
     python bench/house.py            both
     python bench/house.py --graph    the imports alone, which takes no time
 
 The graph. A room is a folder or a loose module of harness/. An arrow is an import, at the top of a file or within a
-function, from one room to another. A floor is one more than the highest room that a room imports; rooms that import
+function, from one room to another. A floor is one more than the highest room that a room imports. Rooms that import
 each other in a circle are a cycle.
 
-The way. A toy submission goes through `eval --quick` on a CPU, and `sys.setprofile` sees which functions of
-harness/verbs and harness/judge are entered. Looked at is one timed call, the last but one that the submission is asked
-for. A stay is each function that has been entered and not left when the request goes to the worker, from the verb down,
-and each that is entered on the call's behalf in a module further up on that way. A room is a module of these. A return
-is an entry into a module that the way has left: another module lies between. On the call's behalf is all from where its
-caller (the innermost function that asks for the next call as well) starts it to where it starts the next. `beside`
-counts the other functions that are entered meanwhile, each once: those that are called and left before or after.
+The way. A toy submission goes through `eval --quick` on a CPU, and `sys.setprofile` records the functions of
+harness/verbs and harness/judge that are entered. The analysis covers one timed call, the last but one of the
+submission. A stay is a function that has been entered and not left when the request goes to the worker, from the verb
+down, or one that is entered on the call's behalf in a module further up on that way. A room is a module of these. A
+return is an entry into a module that the way has left: another module lies between. On the call's behalf is everything
+from where its caller (the innermost function that also requests the next call) starts it to where it starts the next
+call. `beside` counts the other functions entered meanwhile, each once: functions called and left before or after.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster whose judge answers at once, as the tests of killing its parts need it.
+"""A cluster whose judge answers at once. The tests that kill parts of a cluster use it.
 
 python -m bench.instant CONNECTION_FD ADDRESS ROOT LONELY_S      Ray's process of a link
 """

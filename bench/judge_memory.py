@@ -1,13 +1,13 @@
-"""How much memory judging a case takes, as a multiple of the case's inputs and outputs.
+"""Measures the memory of judging a case, as a multiple of the case's inputs and outputs.
 
     python bench/judge_memory.py [PROBLEM ...]
 
 For the largest CPU benchmark case of each problem: the resident memory of the judge, and of the worker with the
-problem's first baseline, each less what the same process holds before its first case, over the bytes of the case's
-inputs and outputs. Each process's own peak is the kernel's count; the peak of their sum, in which shared memory counts
-once, is sampled some thousand times a second. The reference's and the submission's own workspaces are within them.
-Budget for the sum: 8, as the judge of a CPU's cases keeps freed blocks (judge/assembly.py). Prints a table and one line
-of JSON.
+problem's first baseline, each minus the same process's memory before its first case, over the bytes of the case's
+inputs and outputs. Each process's own peak is counted by the kernel. The peak of their sum, in which shared memory
+counts once, is sampled some thousand times a second. The workspaces of the reference and the submission are included.
+Budget for the sum: 8, because the judge of a CPU's cases keeps freed blocks (judge/assembly.py). Prints a table and one
+line of JSON.
 """
 
 from __future__ import annotations

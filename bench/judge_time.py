@@ -1,21 +1,21 @@
-"""Where the time of an evaluation goes: by what the judge is at, and for each benchmark case within one call.
+"""Measures where the time of an evaluation goes: by activity of the judge, and for each benchmark case within one call.
 
     python bench/judge_time.py PROBLEM [FILE] [--device auto] [--full]        as long as an evaluation, a --quick one
 
 The first table has the seconds of starting and loading workers, tests, calibrating the clock, the pilot, the timed
-processes, ending workers, and the rest. A worker that starts while something else is done costs only what it is waited
-for. The second has the milliseconds of a call, the mean over a case's timed calls and warm-ups:
+processes, ending workers, and the rest. A worker that starts during other work counts only with the time that the judge
+waits for it. The second table has the milliseconds of a call, the mean over a case's timed calls and warm-ups:
 
-    generate, expect, deal     fresh inputs, what must come of them, and the rest of making the call
-    set up, map, begin         guards; memory that the worker maps; asking for the call, until the worker is ready
+    generate, expect, deal     fresh inputs, their expected outputs, and the rest of making the call
+    set up, map, begin         guards; memory that the worker maps; requesting the call, until the worker is ready
     hold, arm, stop            on a GPU: the device held while the worker enqueues its call and is stopped
     await, stop                on a CPU: until the worker stands still, and the call itself, until it has stopped again
-    pour, flush, snapshot      on a GPU only enqueued; what is waited for them stands under clock
-    look                       the same of comparing the inputs that must not change with what was poured
-    clock                      the rest between the first and the last of it: on a GPU the call, most of all
+    pour, flush, snapshot      on a GPU only enqueued; the wait for them counts under clock
+    look                       the same for comparing the inputs that must not change with the poured ones
+    clock                      the rest between the first and the last of them: on a GPU mostly the call
     reply, aftermath           the worker's answer, and its waiting for the device
-    check                      holding outputs against the expectation
-    null call                  on a CPU: the one that computes nothing beside each that counts
+    check                      comparing outputs with the expectation
+    null call                  on a CPU: the null call beside each counted call
 
 No part contains another. Prints both tables and one line of JSON.
 """

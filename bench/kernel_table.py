@@ -1,18 +1,19 @@
-"""The tables of docs/kernels.md and docs/rivals.md, from the published runs and what bench/tune.py measured. At once.
+"""Writes the tables of docs/kernels.md and docs/rivals.md from the published runs and the output of bench/tune.py.
+Takes no time.
 
     python bench/kernel_table.py [bench/measured/kernels-*.jsonl ...]
 
-    {"device", "date", "torch", "triton", "null_us"}     what the lines below it were measured on
-    {"problem", "variant", "case", "floor_us", "us"}     "error" in the place of "us" where there is no time
+    {"device", "date", "torch", "triton", "null_us"}     the conditions of the lines below it
+    {"problem", "variant", "case", "floor_us", "us"}     "error" instead of "us" if there is no time
 
 A bundled kernel's cell is its latency in the latest ranked run under results/published on that device, by the judge's
-clock, with what that is of the limit (floor / latency); behind the dot stands what a pair of events in the worker said
-of it: in the run's own pilot, or where there is no such run in bench/tune.py's process. Rivals are no submissions: of
-them there is only what events said, which is longer by a launch. Runs that the worker's own clock timed are left out.
+clock, with the share of the limit (floor / latency). The number after the dot is its time by a pair of events in the
+worker: in the run's own pilot or, without such a run, in bench/tune.py's process. Rivals are not submissions, so they
+have only times by events, which are longer by a launch. Worker-timed runs are left out.
 
-A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
-Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
-twice the later one holds. Rewrites both pages between their two marks; the words around them are written by hand.
+A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME". Of a submission's variants only the one without
+options counts: it is `custom_kernel`. If a line occurs twice, the later one counts. Rewrites both pages between their
+two marks. The text around the marks is written by hand.
 """
 
 from __future__ import annotations

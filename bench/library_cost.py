@@ -1,12 +1,14 @@
-"""What a call of `harness.evaluate` costs on a CPU: seconds of a verdict after the first, and evaluations an hour.
+"""Measures the cost of a call of `harness.evaluate` on a CPU: seconds per verdict after the first, and evaluations per
+hour.
 
     python bench/library_cost.py [--problem mla] [--calls 12] [--pause 5]      (a minute or two)
 
-first: the process that judges is started and imports torch. after a pause: as an agent calls, who writes a kernel in
-between; the next worker is ready then. one after another: without a pause. Judged are the problem's wrong controls in
-turn, by `quick`, of which a wrong kernel is never timed, and with `stop_at_first`; and by `verdict` its first baseline.
-Prints the load before: on a busy machine the seconds are those of a busy machine. Processor seconds are of all
-processes that a call took; what a process that judges takes from its start to its end is subtracted.
+first: the judging process is started and imports torch. after a pause: like an agent that writes a kernel between
+calls; the next worker is ready by then. one after another: without a pause.
+
+The problem's wrong controls are judged in turn, by `quick`, which never times a wrong kernel, and with `stop_at_first`.
+Its first baseline is judged by `verdict`. Prints the load before: on a busy machine the seconds are larger. Processor
+seconds are those of all processes of a call. The start-to-end cost of a judging process is subtracted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Ways to compute mla's answers: honest arithmetic, what is wrong, and what is wrong and accepted all the same."""
+"""Ways to compute mla's answers: honest arithmetic, wrong arithmetic, and wrong arithmetic that is accepted all the
+same.
+"""
 
 from __future__ import annotations
 

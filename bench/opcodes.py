@@ -1,21 +1,22 @@
-"""Every opcode that the emulator has, and what of the tests and the bundled kernels executed it.
+"""Lists every opcode that the emulator has, and which tests and bundled kernels executed it.
 
     python -m bench.opcodes [--out FILE] [--kept FOLDER]
 
-Emulated is an opcode of tinygrad's tables for which a step can be made with plain operands, if a chip of the table has
-it (`harness/emulator/chips.py`). gfx942 and gfx950 share a table. An opcode is covered where waves executed it
+An opcode of tinygrad's tables counts as emulated if a step can be made for it with plain operands and a chip of the
+table has it (`harness/emulator/chips.py`). gfx942 and gfx950 share a table. An opcode is covered by a source if waves
+executed it there and its result was part of a comparison:
 
-    families      random instructions against statements of their own in numpy (tests/test_emulator_families.py)
+    families      random instructions against separate numpy statements (tests/test_emulator_families.py)
     instructions  single instructions and small programs in assembly, against numpy, torch or Python
     hip           kernels in inline HIP, against torch
     triton        Triton's machine code of kernels written for the tests, against torch
     bundled       the bundled submissions on their problems' CPU cases, which bench/emulated.py judges
 
-and what the instruction gave was part of what was compared. A program of an opcode's name alone may be wrong in a form
-that was not executed (SDWA, DPP, literals, another size). Damaged code objects and what fails are left out.
-Each source is a process of its own; all take about a quarter of an hour. Prints, by table: opcodes, emulated, covered
-by each, by none; then those by name. --out: all, as JSON. --kept: where each process leaves what it executed, and is
-not run again if it has.
+A covered opcode may still be wrong in a form that was not executed (SDWA, DPP, literals, another size). Damaged code
+objects and failures are left out. Each source is its own process; all together take about a quarter of an hour.
+
+Prints, by table: opcodes, emulated, covered by each source, covered by none; then the latter by name. --out: everything
+as JSON. --kept: a folder in which each process leaves its results; a process with results there is not run again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from tabulate import tabulate
 
 from bench.emulated import ROOT, TARGETS, bundled, has_kernels
 from harness.emulator import launch
-from harness.emulator.code_object import ARCHITECTURE, KernelCode
+from harness.emulator.chips import CHIPS
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import _formats, _placed, decode
 from harness.emulator.findings import KernelFault, NotEmulated
 from harness.emulator.program import DecodedProgram
@@ -73,12 +75,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
         sources = executed(options.kept or Path(folder))
     rows, found = [], {}
-    for table in sorted(set(ARCHITECTURE.values())):
+    for table in sorted({chip.tables for chip in CHIPS.values()}):
         known = opcodes(table)
         emulated = {name for name, has in known.items() if has}
         covered = {source: emulated & by_table.get(table, set()) for source, by_table in sources.items()}
         none = emulated - set().union(*covered.values())
-        shared = ", ".join(target for target, of in ARCHITECTURE.items() if of == table)
+        shared = ", ".join(target for target, chip in CHIPS.items() if chip.tables == table)
         counts = {source: len(names) for source, names in covered.items()}
         rows.append({"chips": shared, "opcodes": len(known), "emulated": len(emulated), **counts, "none": len(none)})
         found[shared] = {
@@ -97,7 +99,7 @@ def main() -> None:
 def opcodes(table: str) -> dict[str, bool]:
     """Every mnemonic that a chip of a table has, and whether a step can be made of it."""
     found: dict[str, bool] = {}
-    for target in (one for one, of in ARCHITECTURE.items() if of == table):
+    for target in (one for one, chip in CHIPS.items() if chip.tables == table):
         for name, emulated in of_target(target).items():
             found[name] = found.get(name, False) or emulated
     return found
@@ -106,7 +108,7 @@ def opcodes(table: str) -> dict[str, bool]:
 @functools.cache
 def of_target(target: str) -> dict[str, bool]:
     """The same of one chip."""
-    table = ARCHITECTURE[target]
+    table = CHIPS[target].tables
     found: dict[str, bool] = {}
     for code in encodings(table):
         wave_size = 32 if table == "rdna3" else 64
@@ -214,7 +216,7 @@ def recorded(out: Path, module: str, *words: str) -> None:
     tally = launch.tally
 
     def noted(program: DecodedProgram, counts: Any) -> Any:
-        mine = names.setdefault(ARCHITECTURE[program.kernel.target], set())
+        mine = names.setdefault(CHIPS[program.kernel.target].tables, set())
         for one, count in zip(program.instructions, counts):
             if count:
                 mine.update(filter(None, (one.mnemonic, one.mnemonic_y)))

@@ -1,6 +1,7 @@
-"""What is wrong and accepted all the same, as far as it can be simulated: the READMEs' lists, a line each.
+"""Wrong answers that are accepted all the same, as far as they can be simulated: the READMEs' lists, one line each.
 
-Most know what is drawn, and would fail on other data. mla's approximations below the noise are bench/mla_ways.PASSES.
+Most use knowledge of the inputs' distribution and would fail on other data. mla's approximations below the noise are in
+bench/mla_ways.PASSES.
 """
 
 from __future__ import annotations

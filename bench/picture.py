@@ -1,6 +1,6 @@
-"""The pictures of the board in README: docs/board.png and docs/board-dark.png, of the published runs.
+"""Makes the pictures of the board in README: docs/board.png and docs/board-dark.png, from the published runs.
 
-The board is that of the revision of the problem at which the latest of them was judged.
+The board is for the problem's revision of the latest published run.
 
     python bench/picture.py [--problem mla]
 

@@ -1,10 +1,10 @@
-"""Whether a run's interval covers what repeated runs of the same file find.
+"""Measures whether a run's interval covers the results of repeated runs of the same file.
 
     python bench/repeats.py [--device auto] [--problem kv_decode] [--file PATH] [--runs 20] [--seconds 1500]
 
-The same file is judged again and again. Of each run, whether its interval holds the geometric mean of all the others'
-scores, which should be so in at least 90 %; and of all pairs, how often the one's interval holds the other's score,
-which is asked of no interval and says how far runs can be told apart. Nothing is stored.
+The same file is judged again and again. For each run it reports whether its interval contains the geometric mean of all
+other runs' scores. That should hold in at least 90 %. For all pairs it reports how often one run's interval contains
+the other's score. No interval promises that; it shows how well runs can be told apart. Nothing is stored.
 """
 
 from __future__ import annotations

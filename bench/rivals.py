@@ -1,14 +1,16 @@
-"""What a user of PyTorch would take instead of the bundled kernels: prepared calls for one case of each problem.
+"""What a user of PyTorch would use instead of the bundled kernels: prepared calls for one case of each problem.
 
     prepare("prefill", data)  ─►  {"SDPA, cuDNN": call, "SDPA, flash": call}      a call returns the problem's output
 
-Preparing may wait for the device (it reads kv_decode's lengths); a call does not, as in a model that keeps the lengths
-on the host, but for the first of FlashInfer's, which plans. A backend that does not take the shape raises when called.
+Preparing may wait for the device (it reads kv_decode's lengths). A call does not, as in a model that keeps the lengths
+on the host. Only FlashInfer's first call waits, because it plans. A backend that does not support the shape raises when
+called.
 
-torch.compile is told that shapes stay (`dynamic=False`), and compiles for each: left to itself it takes from the second
-shape on code for any shape, which takes up to eight times as long (kv_replicate, 127 dims: 268 or 2258 us on an H200).
+torch.compile is told that shapes stay (`dynamic=False`) and compiles for each. By default it would use code for any
+shape from the second shape on, which takes up to eight times as long (kv_replicate, 127 dims: 268 or 2258 us on an
+H200).
 
-FlashAttention-3 and FlashInfer are rivals where they are installed (flash_attention_3.py, flash_infer.py).
+FlashAttention-3 and FlashInfer are rivals if they are installed (flash_attention_3.py, flash_infer.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How a latency is made of samples: the rules that harnesses use, ours among them, each with its 95 % interval.
+"""The rules by which harnesses compute a latency from samples, ours among them, each with its 95 % interval.
 
     one process, samples [.., n]               mean_of_one · stop_at_standard_error · median_of_one
     fresh processes, samples [.., processes, n]    mean_of_fresh · interquartile_mean_of_fresh (ours)
 
-Every rule takes an array whose leading axes are trials and returns Estimates, arrays of that shape.
+Every rule takes an array whose leading axes are trials, and returns Estimates, which are arrays of that shape.
 """
 
 from __future__ import annotations

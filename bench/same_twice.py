@@ -1,14 +1,15 @@
-"""What `compare --duel` says of a file and itself on a CPU that others use too: SAME or AMBIGUOUS, but for 5 in 100.
+"""Runs `compare --duel` of a file with itself on a CPU that others use too. All but 5 in 100 should be SAME or
+AMBIGUOUS.
 
     python bench/same_twice.py [--duels 50] [--pairs 8] [--load 2] [--out FILE]
 
-The file is a toy that makes one pass over its input. `said` is what `compare` says on a device that was never
-calibrated. It says AMBIGUOUS wherever others crowded the processors, so the summary also counts the intervals that
-leave 1 out, whatever the labels and the noise floor: by chance 5 in 100 do. `--load` starts as many processes that
-compute without end, and ends them with the bench. So that 50 duels take minutes, workers are forked from one process,
-a mebibyte is swept to empty caches, and nobody is kept from the processors meanwhile.
+The file is a toy that makes one pass over its input. `said` is the finding of `compare` on a device that was never
+calibrated. It is AMBIGUOUS whenever others crowded the processors. So the summary also counts the intervals that
+exclude 1, whatever the labels and the noise floor: by chance 5 in 100 do. `--load` starts as many processes that
+compute without end, and stops them at the end. To keep 50 duels to minutes, workers are forked from one process, only a
+mebibyte is swept to empty caches, and other users are not kept from the processors.
 
-The output, one JSON document a line: what it ran on, then each duel, then the counts. It goes to FILE as it comes.
+The output has one JSON document per line: the machine, then each duel, then the counts. It goes to FILE as it comes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
-"""What the sandbox costs: once an evaluation, once a worker, and once a call, for each isolation that holds here.
+"""Measures the cost of the sandbox per evaluation, per worker and per call, for each isolation that holds here.
 
     python bench/sandbox_cost.py [--device auto] [--repeats 10]
 
-`try` is trying the isolation, once an evaluation. `empty` is a Python program that does nothing, from its start until
-it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `forked`
-the same forked from a process that has imported torch, which is not done with bubblewrap; `kill` its end. What a call
-pays is in the last four: stopping the worker's group and letting it go on, as the judge sees it, which it does once a
-call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the worker's channel;
-and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and close).
-Medians. The isolation called none is the same worker and keeper, with limits only. A table, then one line of JSON.
+`try`: trying the isolation, once per evaluation. `empty`: a Python program that does nothing, from its start until it
+and the keeper are gone. `worker`: a real worker, until it has imported torch and the smallest submission. `forked`: the
+same, forked from a process that has imported torch; bubblewrap does not do this. `kill`: its end.
+
+The last four columns are the cost per call. They are: stopping the worker's group and continuing it, as the judge sees
+it, which happens once per call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back
+over the worker's channel; and two system calls inside, one that seccomp checks (getppid) and one that Landlock checks
+too (open and close).
+
+All values are medians. The isolation `none` is the same worker and keeper with limits only. Prints a table, then one
+line of JSON.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What idle streams do to a server: many sockets ask for its events and then say nothing, while people submit.
+"""Measures the effect of idle streams on a server: many sockets request its events and then say nothing, while people
+submit.
 
     python bench/server_idle.py [--idle 10000] [--submissions 200] [--clients 4]
 
-The sockets come from many addresses of the loopback, 100 each, so that not one address's limit alone is met. Prints how
-many streams were held, how many were refused and with which words, the server's memory before, with them and after, and
-how long accepting a submission took meanwhile. Fails where a submission was not accepted or has no verdict.
+The sockets come from many addresses of the loopback, 100 each, so that more than one address's limit is met. Prints the
+number of held and refused streams with the refusals' words, the server's memory before, with and after them, and the
+time to accept a submission meanwhile. Fails if a submission was not accepted or has no verdict.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What the server holds: many submissions at once, and being killed, with a judge in the real one's place.
+"""Tests the server under load: many submissions at once, and kills, with a stand-in for the judge.
 
     python bench/server_load.py [--submissions 1000] [--clients 50]     each client sends one after another
-    python bench/server_load.py --kills 20 --clients 4                  kill -9 at random moments, and started anew
+    python bench/server_load.py --kills 20 --clients 4                  kill -9 at random moments, and restarts
     python bench/server_load.py --real --submissions 20 --clients 4     through the real judge, mode test
     python bench/server_load.py --database postgresql://                with a PostgreSQL of its own
 
-Prints how long accepting took (p50, p99, most), how many verdicts there were a second, and the load before; fails if
-one that was accepted has no verdict, if one was judged twice (unless the server was killed), if a run is stored twice,
-or if one person's were judged in another order than they were sent in.
+Prints the time to accept (p50, p99, most), the verdicts per second, and the load before. Fails if an accepted
+submission has no verdict, if one was judged twice (unless the server was killed), if a run is stored twice, or if one
+person's submissions were judged in another order than they were sent.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The tables of single calls in problems/mla/calibration.md: what honest arithmetic comes to, and the canaries.
+"""Makes the tables of single calls in problems/mla/calibration.md: the figures of honest arithmetic, and the canaries.
 
     python bench/single_calls.py [--seeds 60]
 
-Honest arithmetic: the worst of all calls, one a seed of each of CASES and of some seeds of each of LONG_CASES, with all
-rows. Canaries (the controls in controls/wrong_answer, and one that is simulated): the least of all seeds. The first two
-columns are single plain calls of at least 128 tokens of CASES; the others a run's worst value over its limit, of the
-test cases as bench/honest has them: what decides. Above 1 is a rejection.
+Honest arithmetic: the worst of all calls, one per seed of each of CASES and of some seeds of each of LONG_CASES, with
+all rows. Canaries (the controls in controls/wrong_answer, and a simulated one): the least of all seeds. The first two
+columns are single plain calls of at least 128 tokens of CASES. The others are a run's worst value over its limit for
+the test cases, as in bench/honest; they decide. A value above 1 is a rejection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Does what the judge's clock adds to a call on a GPU depend on how large the data are?
+"""Does the time that the judge's clock adds to a call on a GPU depend on the size of the data?
 
     python bench/sizes.py [--device cuda] [--seconds 75]      a minute and a half
 
 The call is one elementwise pass, as in E2. In each process calls of every size are timed, in random order of the sizes:
-by the judge's clock, with events of the worker's own within the same calls, and so are calls of that size that compute
-nothing. What the two clocks disagree by should be the same for all sizes; so should the null calls.
+by the judge's clock, with the worker's own events within the same calls, and with null calls of that size. The
+difference of the two clocks should be the same for all sizes; so should the null calls.
 """
 
 from __future__ import annotations

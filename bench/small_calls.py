@@ -1,12 +1,12 @@
-"""Bundled kernels at small shapes, each call once: what a memory checker is to look at.
+"""Runs bundled kernels at small shapes, each call once, for a memory checker.
 
     compute-sanitizer --tool memcheck python bench/small_calls.py mla/gluon_bf16
     compute-sanitizer --tool racecheck python bench/small_calls.py kv_decode/cuda_cluster
 
-Inputs and expected outputs come from the CPU, so that next to nothing but the kernels themselves is looked at. Each
-tensor is an allocation of its own: within a larger one a checker would not see where it ends. Shapes reach every way
-through a kernel that `launch` knows: clusters and splits of several sizes, one program with two tiles, odd lengths.
-Prints a line a call, and raises ValueError for a wrong output.
+Inputs and expected outputs come from the CPU, so the checker sees almost nothing but the kernels. Each tensor is its
+own allocation: within a larger one a checker would not see where it ends. The shapes reach every path through a kernel
+that `launch` has: clusters and splits of several sizes, one program with two tiles, odd lengths. Prints a line per
+call, and raises ValueError for a wrong output.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A judge that judges nothing: it answers in 20 ms, in a process of its own, as the server's tests and load need it.
+"""A stand-in for the judge: it judges nothing and answers in 20 ms, in its own process. The server's tests and load
+tests use it.
 
-    python -m bench.stand_in serve ROOT [--port 0]     a server whose judge it is; prints its address
-    python -m bench.stand_in judge                     the process: a request a line in, a run a line out
+    python -m bench.stand_in serve ROOT [--port 0]     a server with this judge; prints its address
+    python -m bench.stand_in judge                     the process: a request per line in, a run per line out
 
-A source says what its run shall be, in a line `# stand-in: verdict=wrong_answer score_ns=1200 delay_s=0.5`, or
+A source states its run in a line `# stand-in: verdict=wrong_answer score_ns=1200 delay_s=0.5`, or
 `# stand-in: unranked=crowded,crowded,` for the first, second and third time that it is judged.
 """
 

@@ -1,7 +1,7 @@
-"""Where answers stand against a problem's tolerances, by the judge's own comparison.
+"""How answers meet a problem's tolerances, by the judge's own comparison.
 
-Standing.add   outputs that lie in memory of their own
-Standing.hold  a call's whole outcome, as a worker's reply and the memory that it left describe it
+Standing.add   outputs in memory of their own
+Standing.hold  a call's whole outcome: the worker's reply and the memory that the call left
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How many processes a run takes, and how often its interval then holds the truth: by simulation.
+"""Simulates how many processes a run takes, and how often its interval then contains the truth.
 
     python bench/stopping.py [--trials 100000] [--seed 1]
 
-A run times `processes` fresh processes and, where they differ much, up to `extra_processes` more (configs/eval.yml,
-gpu). Scatter is the standard deviation of the logarithms of their scores, which are normal and independent here.
-Rules:
+A run times `processes` fresh processes and, if they differ much, up to `extra_processes` more (configs/eval.yml, gpu).
+Scatter is the standard deviation of the logarithms of their scores, which are normal and independent here. Rules:
 
     the first, no more            never an extra process
     all, always                   always every extra process
@@ -12,10 +11,12 @@ Rules:
     number by the first           the spread of the first decides once how many more; Student's interval of all
     number and spread by the first    the same, and the interval has the spread of the first alone: ours (Stein 1945)
 
-A run stops early more often where its processes lie close together by chance. Then their spread is too small, and so is
-an interval made of it. The spread of the first, with its own degrees of freedom, is independent of where the mean of
-all lies, whatever was decided by it. Columns: how often the 95 % interval holds the truth; how often that of the ratio
-of two such runs does (Welch); the processes of a run; the half-width of its interval.
+A run stops early more often if its processes happen to lie close together. Then their spread is too small, and so is an
+interval made from it. The spread of the first processes, with its own degrees of freedom, is independent of the mean of
+all, whatever it decided.
+
+Columns: how often the 95 % interval contains the truth; how often that of the ratio of two such runs does (Welch); the
+processes of a run; the half-width of its interval.
 """
 
 from __future__ import annotations

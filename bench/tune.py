@@ -1,4 +1,4 @@
-"""Which configuration of the bundled Triton kernels is fastest on the GPU that is here.
+"""Finds the fastest configuration of the bundled Triton kernels on this machine's GPU.
 
     python bench/tune.py [--out build/tune] [--budget 480] [--spaced 0.2] [--only gluon ...] [mla prefill ...]
 
@@ -7,14 +7,15 @@
                   cache, and shows which variants do not compile or crash
         measure   the others, one case after another, with cold caches, by a pair of events (harness/worker/timers.py)
 
-A variant is a dict of arguments of a submission's `launch(data, **variant)`, the empty one its `custom_kernel(data)`;
-VARIANTS lists them. Events contain a launch, about 3 us that the judge's clock subtracts: they tell variants apart, and
-are not what a run says. Back to back a device at its power limit is clocked down; while a run is judged it rests
-between calls, and with --spaced here too. Beside the variants what a user of PyTorch would take is measured
-(rivals.py). With --only, no submission whose name holds none of its words, and no rivals unless `rivals` is one of
-them. Every output is held against the reference, or for prefill against torch's scaled_dot_product_attention, by its
-relative L2 error. Prints a table a submission, the best variant first, and writes a line a variant and case to
-OUT/tune.jsonl, which kernel_table.py reads.
+A variant is a dict of arguments of a submission's `launch(data, **variant)`; the empty one is its
+`custom_kernel(data)`. VARIANTS lists them. Events include a launch, about 3 us that the judge's clock subtracts. They
+tell variants apart, but differ from a run's latency. Back to back, a device at its power limit lowers its clocks. In a
+judged run it rests between calls; --spaced does the same here.
+
+The alternatives of a PyTorch user are measured beside the variants (rivals.py). --only selects the submissions whose
+names contain one of its words, and rivals only with the word `rivals`. Every output is compared by its relative L2
+error with the reference, or for prefill with torch's scaled_dot_product_attention. Prints a table per submission, the
+best variant first. Writes a line per variant and case to OUT/tune.jsonl, which kernel_table.py reads.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""How often honest work is void, unranked or accused: on a busy machine, and in the runs that are stored.
+"""Measures how often honest work is void, unranked or accused: on a busy machine, and in stored runs.
 
     python bench/voids.py [--runs 20] [--seconds 540]        on this machine's CPU; 20 to 30 s a run
     python bench/voids.py --quick ...                        the same as `eval --quick` judges it, in one process: 4 s
     python bench/voids.py --forked ...                       the same, its timed processes forked from one: 8 s
     python bench/voids.py --stored [RESULTS]                 of the runs in RESULTS (default: results), at once
 
-An honest submission to a toy problem is judged again and again on the CPU, every second time beside as many busy
-processes as there are processors, which this program starts and ends (`quiet`: beside none of its own). Counted is how
-many runs are ranked, how many are not and why, and how many are accused, that is, have any verdict but accepted. None
-should be; `at most` is the rate that is still compatible with what was counted, at 95 % (Clopper and Pearson; of none
-in n it is about 3 / n).
+An honest submission to a toy problem is judged again and again on the CPU. Every second time, this program starts as
+many busy processes as there are processors and stops them afterwards (`quiet`: without them). It counts the ranked
+runs, the unranked runs by reason, and the accused runs, which have any verdict but accepted. None should be accused.
+`at most` is the highest rate compatible with the counts at 95 % (Clopper and Pearson; for none in n about 3 / n).
 
-With --stored, which is how it is learnt of GPUs: of each device's runs by the judge's clock the same counts, and by the
-manner of timing how many sittings and calls there were, and how many calls were void, by the reason. Those runs are of
-any submission, honest or not, so verdicts are counted and not called accusations.
+--stored is the way to learn it for GPUs. It prints the same counts for each device's runs by the judge's clock and, by
+manner of timing, the numbers of sittings and calls, and of void calls by reason. Those runs are of any submission,
+honest or not, so their verdicts are counted and not called accusations.
 """
 
 from __future__ import annotations

@@ -29,13 +29,13 @@ def main() -> int:
         print("\ninterrupted: the unfinished run is not stored, earlier runs are kept", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
-        forget_where_ctrl_c_came()
+        clear_interrupt_flag()
 
 
-def forget_where_ctrl_c_came() -> None:
-    """Have this process end with its own exit code. Where Ctrl-C came in the midst of code that is compiled from text, as
-    a dataclass is, CPython ends `python3 -m` by that signal although it was caught; any other such code takes it back
-    (run_eval_code_obj of Python/pythonrun.c)."""
+def clear_interrupt_flag() -> None:
+    """Let this process end with its own exit code. If Ctrl-C interrupts the `exec` of a string, as when a dataclass is
+    made, CPython ends `python3 -m` by SIGINT although the KeyboardInterrupt was caught. Any further `exec` of a string
+    clears its flag (run_eval_code_obj of Python/pythonrun.c)."""
     exec("")
 
 

@@ -1,4 +1,4 @@
-"""Runs for the tests of the server's board: stored as `eval` stores them, with the figures that a test asks for."""
+"""Runs for the tests of the server's board: stored as `eval` stores them, with the figures that a test gives."""
 
 import hashlib
 import http.client
@@ -47,7 +47,7 @@ def measurement(case, latency_ns, floor_ns):
 
 
 def store(root, name, latency_ns=1000.0, source=None, floor_ns=500.0, problem="double", tier="local", **changes):
-    """A run of a submission called `name`, an hour after the one before it."""
+    """Store a run of a submission called `name`, begun an hour after the previous one."""
     content = (source or f"def custom_kernel(data):  # {name}\n    return data[0] * 2\n").encode("utf-8", "replace")
     sha256 = hashlib.sha256(content).hexdigest()
     count = len(list((root / "results").glob("*/*/*/*.json")))
@@ -90,7 +90,7 @@ def failed(verdict=Verdict.WRONG_ANSWER, message="rel_l2 0.3 (limit 0.2)", detai
 
 
 class Browser:
-    """What a browser without script does: it keeps a cookie, sends forms, and follows nothing by itself."""
+    """A browser without scripts: it keeps a cookie, sends forms, and follows no redirects."""
 
     def __init__(self, port):
         self._port, self.cookie = port, None
@@ -99,7 +99,7 @@ class Browser:
         return self._ask("GET", path, None, headers)
 
     def post(self, path, fields=(), file=None, **headers):
-        """A form; `file` is a name and its content."""
+        """Send a form. `file`: a name and its content."""
         if file is None:
             body, kind = urllib.parse.urlencode(dict(fields)).encode(), "application/x-www-form-urlencoded"
         else:
@@ -112,7 +112,7 @@ class Browser:
         return self
 
     def token(self):
-        """Of the forms on this browser's pages."""
+        """The CSRF token of the forms on this browser's pages."""
         return self.get("/submit").text.partition('name="csrf" value="')[2].partition('"')[0]
 
     def _ask(self, method, path, body, headers):

@@ -1,4 +1,4 @@
-"""A checkout in miniature: one problem that takes milliseconds, and counts that take few of them."""
+"""Fixtures and hooks of the tests: a miniature checkout with one problem that takes milliseconds, and few samples."""
 
 import gc
 import os
@@ -17,30 +17,31 @@ from harness.machine.device import detect
 from harness.model import NO_ISOLATION
 from harness.sandbox import bubblewrap, forked, tiers
 
-# Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
+# Tests start makes of their own. These must not inherit the variables of a `make test` that runs the tests.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
 for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
     os.environ.pop(_name, None)
 
-# Hints are in the words of whoever called: these tests call by module, unless they say otherwise.
+# Hints use the words of the caller. These tests call by module, unless they say otherwise.
 os.environ.pop("PODIUM_CALLER", None)
 
-# pytest-xdist tells its processes a width: a test that is about one sets it.
+# pytest-xdist sets a width for its processes. A test about widths sets its own.
 os.environ.pop("COLUMNS", None)
 
-# What pytest makes of 30,000 lines of tests is kept for the next time, whatever else the shell wants of Python.
+# Keep the bytecode of 30,000 lines of tests for the next run, even if the shell forbids it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# About as many processes test as there are processors. Threads that wait for each other wait awake: on a machine
-# that is busy besides, that took two thirds of the time of what computes here.
+# About as many processes test as there are processors. Threads that wait for each other spin: on a busy machine, this
+# took two thirds of the time of all computation here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Five thousand tests and what they import are no garbage: none is looked for until all are collected, nor in them then.
+# Five thousand tests and their imports are not garbage. So collect no garbage until all tests are collected, and never
+# look at them afterwards.
 gc.disable()
 
-# Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.
+# A process started in the background ignores Ctrl-C, and so would all its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -136,7 +137,8 @@ def lay_out(root: Path) -> Path:
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are processors: a third of the time tests wait for processes that they have started."""
+    """One more than there are processors, because tests spend a third of their time waiting for processes that they
+    started."""
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
 
 
@@ -144,8 +146,8 @@ def pytest_xdist_auto_num_workers(config):
 def toy_root(tmp_path, monkeypatch):
     """The root of a checkout with the problem `double`: data = (x float32 [rows, cols], config), output 2 x.
 
-    The device's lock, which is the machine's, becomes the test's own: an evaluation elsewhere does not hold it up. That
-    of a process that the test starts stays the machine's (but see `test_cli.command`).
+    The lock of the device, which belongs to the machine, is replaced by the test's own, so that other evaluations do
+    not delay the test. Processes that the test starts use the machine's lock (but see `test_cli.command`).
     """
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o1777)
@@ -157,7 +159,7 @@ def toy_root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def podium(toy_root, capsys):
-    """A verb on that checkout: its exit code, and what it prints on stdout and on stderr."""
+    """Runs a verb on that checkout. Returns its exit code, stdout and stderr."""
     from harness.cli import main
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -170,8 +172,8 @@ def podium(toy_root, capsys):
 
 @pytest.fixture
 def limited(toy_root):
-    """Gives `double` limits of its own. Those that it has are never reached, however busy the machine is: only a test
-    whose claim is a limit sets one, and a short one only on what never ends."""
+    """Gives `double` other limits. Its normal limits are never reached, however busy the machine is. Only a test about
+    a limit sets one, and a short limit only for code that never ends."""
     path = toy_root / "problems" / "double" / "problem.yml"
 
     def limit(load_s: float = 600, call_s: float = 300, **more: float) -> None:
@@ -207,8 +209,8 @@ def _folder_of_programs(tmp_path_factory):
 
 @pytest.fixture
 def a_program(_folder_of_programs, monkeypatch):
-    """Makes a module of a text, which `harness.compile.processes` may run; returns its name. All are in one folder: for
-    each environment, and so for each search path, a server starts, and it imports torch and Triton."""
+    """Makes a module from a text, for `harness.compile.processes` to run; returns its name. All modules are in one
+    folder, because each search path has its own server, which imports torch and Triton."""
     monkeypatch.setenv("PYTHONPATH", str(_folder_of_programs))
 
     def make(text: str) -> str:
@@ -221,7 +223,7 @@ def a_program(_folder_of_programs, monkeypatch):
 
 @pytest.fixture
 def roomy(monkeypatch):
-    """The machine is never too crowded for a verdict: beside other tests it may be."""
+    """The machine is never too crowded for a verdict. Beside other tests it may be."""
     from harness.machine import neighbours
 
     monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)
@@ -229,7 +231,7 @@ def roomy(monkeypatch):
 
 @pytest.fixture
 def server(toy_root):
-    """A competition's server with a judge that answers in a moment (served.py)."""
+    """A competition's server with a judge that answers at once (served.py)."""
     from served import Server
 
     server = Server(toy_root)
@@ -239,7 +241,7 @@ def server(toy_root):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A server that several tests of a module ask."""
+    """A server that several tests of a module share."""
     from served import Server
 
     server = Server(lay_out(tmp_path_factory.mktemp("kept")))
@@ -249,8 +251,8 @@ def kept(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def _without_bubblewrap():
-    """Most tests judge in the strongest isolation without namespaces: there workers are forked. The sandbox's tests try
-    each, and a process that a test starts chooses its own."""
+    """Most tests judge in the strongest isolation without namespaces, where workers are forked. The sandbox's tests try
+    each isolation, and a process that a test starts chooses its own."""
     cpu = detect(Path(__file__).resolve().parents[1], "cpu")
     if bubblewrap.program():
         held = (tier for tier in tiers.candidates(cpu) if not tier.bubblewrap and tiers.holds(tier, cpu))
@@ -259,7 +261,7 @@ def _without_bubblewrap():
 
 @pytest.fixture(scope="session")
 def no_namespaces(tmp_path_factory):
-    """A folder for PATH in which bubblewrap is, and does not work."""
+    """A folder for PATH with a bubblewrap that does not work."""
     folder = tmp_path_factory.mktemp("no_namespaces")
     (folder / "bwrap").write_text("#!/bin/sh\nexit 1\n")
     (folder / "bwrap").chmod(0o755)
@@ -268,20 +270,20 @@ def no_namespaces(tmp_path_factory):
 
 @pytest.fixture
 def forking(no_namespaces, monkeypatch):
-    """Commands that a test starts fork their workers: in namespaces each of them imports torch."""
+    """Commands that a test starts fork their workers. In namespaces each worker would import torch."""
     monkeypatch.setenv("PATH", no_namespaces, prepend=os.pathsep)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _servers_are_kept():
-    """Tests ask for more kinds of workers in turn than a person does: for each a server has imported torch."""
+    """Tests use more kinds of workers in turn than a user does. Each kind needs a server that has imported torch."""
     forked.MOST_SERVERS = 10
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _anchors_are_small():
-    """The judge's own matrix product tells how fast the machine is, which no test asks of it. Thirty of its full size
-    took a sixth of what a timed evaluation of `double` takes."""
+    """Shrink the judge's own matrix product. It measures the machine's speed, which no test needs. Thirty products of
+    full size took a sixth of a timed evaluation of `double`."""
     import torch
 
     from harness.judge import anchor
@@ -290,11 +292,11 @@ def _anchors_are_small():
 
 
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
-"""Programs that a test may not be skipped for the want of: .ci/run has installed them."""
+"""Programs that .ci/run has installed: a test must not be skipped because one is missing."""
 
 
 def lacks(report, programs):
-    """Whether a test was skipped for the want of one of `programs`."""
+    """True if a test was skipped because one of `programs` is missing."""
     reason = str(report.longrepr).lower()
     skipped = report.skipped and not hasattr(report, "wasxfail")
     return skipped and any(f"{name} is not installed" in reason for name in programs)
@@ -321,7 +323,7 @@ def pytest_runtest_makereport(item, call):
 
 
 LEFT_OUT = pytest.StashKey[list[str]]()
-"""The slow tests that are left out: the end of the output names them, so that no claim goes missing unseen."""
+"""The slow tests that are left out. The end of the output names them, so that no claim goes missing unnoticed."""
 
 
 def pytest_addoption(parser):
@@ -332,13 +334,13 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.stash[LEFT_OUT] = []
     if config.getoption("short") and config.option.markexpr == "not slow":
-        config.option.markexpr = ""  # what is slow is chosen below
+        config.option.markexpr = ""  # the hook below selects the slow tests
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if config.getoption("short"):
-        # `all` of its marks, of which a quick test has none: one may be a parameter's, and another the test's own.
+        # `all` of its marks: a quick test has none, and a slow one may have its own and one of a parameter.
         kept = [item for item in items if all(mark.kwargs.get("ci") for mark in item.iter_markers("slow"))]
         chosen = set(kept)
         left_out = [item for item in items if item not in chosen]
@@ -359,7 +361,7 @@ def pytest_deselected(items):
 
 
 def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # in a process of xdist's
+    if hasattr(session.config, "workeroutput"):  # in a process of xdist
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
 
 

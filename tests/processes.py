@@ -1,4 +1,4 @@
-"""Finding the processes that stand around a submission, from outside."""
+"""Finds the processes around a submission, from outside."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ def name_of(pid: int) -> str:
 
 
 def below(pid: int, *names: str) -> set[int]:
-    """The living processes with one of `names` (default: any of NAMES) that stem from `pid`."""
+    """The living processes beneath `pid` with one of `names` (default: any of NAMES)."""
     found = descendants(pid, process_table())
     return {young for young in found if name_of(young) in (names or NAMES) and alive(young)}
 
 
 def working_in(root: Path) -> list[int]:
-    """Keepers, waiters and workers that have their scratch directory beneath `root`."""
+    """Keepers, waiters and workers whose scratch directory is beneath `root`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def working_in(root: Path) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether it computes or could: a zombie cannot."""
+    """True if the process can still compute: it exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:

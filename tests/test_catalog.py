@@ -99,8 +99,8 @@ def test_every_shipped_problem_is_good(pytestconfig):
         ("{rtol: 1.0e-5,", "{when: {rows: 4}, rtol: 1.0e-5,", ["tolerance close", "rows=3 cols=5"]),
         ("name: double", "name: treble", ["name is 'treble'", "folder is called 'double'"]),
         ("  y: [row, col]", "  {}", ["axes does not name the axes of y"]),
-        ("  y: [row, col]", "  y: [row, col]\n  z: [row]", ["axes names z, which is no output and no input"]),
-        ("title:", "in_place: [xx]\ntitle:", ["in_place names xx, which is no input", "did you mean x?"]),
+        ("  y: [row, col]", "  y: [row, col]\n  z: [row]", ["axes names z, which is neither an output nor an input"]),
+        ("title:", "in_place: [xx]\ntitle:", ["in_place names xx, which is not an input", "did you mean x?"]),
         ("title:", "in_place: [x]\ntitle:", ["axes does not name the axes of x"]),
         (
             "title:",

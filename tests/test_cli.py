@@ -22,6 +22,7 @@ from harness.model import Case, ClockOwner, Estimate, Manner, Measurement
 from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from harness.verbs.agenda import Agenda
 from tests.boards import store as kept
 from tests.conftest import EVAL_YML
 from tests.processes import alive, working_in
@@ -74,12 +75,12 @@ def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_rep
     path.write_bytes(path.read_bytes()[:700])
     for look in looks:
         (line,) = [line for line in shown(look).splitlines() if "spoilt" in line]
-        assert path.name in line and "is no run" in line and "whole" in shown(look)
+        assert path.name in line and "is not a run" in line and "whole" in shown(look)
     for look in [("leaderboard", "double", "--json"), ("show", "--json")]:
         assert list(json.loads(podium(*look)[1])["left_alone"]) == [f"local/double/test-1000/{path.name}"]
     for name in ("spoilt", path.stem, path.stem[:20]):
         code, out, err = podium("show", name)
-        assert (code, out) == (30, "") and f"{path.name} is no run" in err
+        assert (code, out) == (30, "") and f"{path.name} is not a run" in err
 
 
 def test_a_name_whose_later_run_is_spoilt_shows_the_run_before_and_says_so(podium, toy_root):
@@ -90,7 +91,7 @@ def test_a_name_whose_later_run_is_spoilt_shows_the_run_before_and_says_so(podiu
     later.write_bytes(later.read_bytes()[:300])
     for words in (("show", "mine"), ("show", "mine", "--json"), ("compare", "mine", "mine"), ("repro", "mine")):
         _, _, err = podium(*words)
-        assert err.startswith(f"Left alone in results/: {later.relative_to(toy_root / 'results')}: is no run"), words
+        assert err.startswith(f"Left alone in results/: {later.relative_to(toy_root / 'results')}: is not a run"), words
         assert err.count("Left alone") == 1
     assert ids[0] in podium("show", "mine")[1]
     assert "Left alone" not in podium("show", first.stem)[2] + podium("show", first.stem[:18])[2]
@@ -384,7 +385,8 @@ def test_beside_a_file_that_is_only_checked_workers_for_those_behind_it_start(mo
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     files = [SimpleNamespace(text=text) for text in ("", "import triton", "import triton", "import triton")]
     device = DEVICE.model_copy(update={"kind": kind})
-    assert [evaluation._to_start_ahead(files[number:], device) for number in range(len(files))] == ahead
+    agenda = Agenda(files, device, {})
+    assert [agenda.to_start_ahead(number) for number in range(len(files))] == ahead
 
 
 def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch):
@@ -444,7 +446,7 @@ def test_a_corrupt_result_is_left_alone_and_reported(podium, toy_root):
     corrupt = stored.with_name("corrupt.json")
     corrupt.write_text('{"half": ')
     code, out, _ = podium("leaderboard", "double")
-    assert code == 0 and "honest" in out and "corrupt.json: is no run" in out
+    assert code == 0 and "honest" in out and "corrupt.json: is not a run" in out
     assert corrupt.read_text() == '{"half": '
 
 

@@ -247,6 +247,26 @@ def test_an_input_that_is_put_back_when_the_call_is_over_was_changed(worker):
     assert worker(source).call()[0] is WRONG
 
 
+@pytest.mark.parametrize("puts_it_back", [True, False])
+def test_what_a_call_writes_beside_an_input_is_found_though_it_is_put_back_when_the_call_is_over(worker, puts_it_back):
+    source = f"""
+        import ctypes, sys
+        outputs = sys.modules["harness.worker.outputs"].Outputs
+        describe, beside = outputs.describe, None
+        def put_back_and_describe(self, output):
+            if {puts_it_back}:
+                ctypes.memset(beside, 0xA5, 4)
+            return describe(self, output)
+        outputs.describe = put_back_and_describe
+        def custom_kernel(data):
+            global beside
+            beside = data[0].data_ptr() + data[0].nbytes
+            ctypes.memset(beside, 0, 4)
+            return data[0] * 2
+    """
+    assert worker(source).call()[0] is WRONG
+
+
 def test_a_child_that_goes_on_computing_ends_the_call_only_when_it_is_stopped(worker):
     source = """
         import os, threading

@@ -141,7 +141,7 @@ def test_an_interpreted_run_has_nothing_to_compare():
 
 def test_other_cases_make_no_score_comparable_but_the_common_ones_are_shown():
     compared = compare_runs(run(), run("b", (100.0, 400.0, 800.0)), NOISE, 0.95)
-    assert compared.finding.speed is Speed.AMBIGUOUS and "not the same cases" in compared.finding.reason
+    assert compared.finding.speed is Speed.AMBIGUOUS and "timed different cases" in compared.finding.reason
     assert [case.case.label for case in compared.cases] == ["n=0", "n=1"]
 
 
@@ -295,7 +295,10 @@ def test_a_duel_that_others_disturbed_tells_nothing_however_far_apart_the_two_ar
 
 def test_fewer_than_four_pairs_tell_nothing():
     few = compare_pairs("double", "Box", ("a", "b"), paired(5.0, (1.0, 1.1, 1.0), (1.0, 1.0, 1.0)), NOISE, 0.95)
-    assert few.finding.speed is Speed.AMBIGUOUS and "3 pairs are too few to tell: it takes 4" in few.finding.reason
+    assert (
+        few.finding.speed is Speed.AMBIGUOUS
+        and "3 pairs are too few for a finding, which needs 4" in few.finding.reason
+    )
     enough = compare_pairs("double", "Box", ("a", "b"), paired(5.0), NOISE, 0.95)
     assert enough.finding.speed is Speed.SLOWER
 

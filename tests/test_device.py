@@ -60,7 +60,7 @@ def test_a_slug_is_always_a_safe_name_for_a_folder(name):
 def test_a_word_that_is_no_device_is_refused(toy_root, wanted):
     with pytest.raises(UsageError) as caught:
         device.detect(toy_root, wanted)
-    assert "is no device" in caught.value.message and "cuda:1" in caught.value.hint
+    assert "is not a device" in caught.value.message and "cuda:1" in caught.value.hint
 
 
 def test_the_processor_is_always_here(tmp_path, gpus):

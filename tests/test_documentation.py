@@ -25,12 +25,12 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Unranked, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.figures import error_figure, microseconds, percent
-from harness.render.tables import OF_THE_LIMIT
+from harness.render.notes import OF_THE_LIMIT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()
@@ -348,6 +348,27 @@ def test_every_link_within_the_checkout_leads_somewhere():
             assert link.startswith("http") or (folder / link).exists(), f"{name}: {link}"
 
 
+def anchors(page: str) -> set[str]:
+    """Those that GitHub gives the headings of a Markdown page."""
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def test_every_link_to_a_heading_finds_it():
+    pages = {CHECKOUT / name: text for name, text in PROSE.items()} | {
+        CHECKOUT / "CHANGELOG.md": (CHECKOUT / "CHANGELOG.md").read_text()
+    }
+    links = [
+        (page, (page.parent / name).resolve() if name else page, anchor)
+        for page, text in pages.items()
+        for name, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text)
+    ]
+    assert len(links) > 10
+    for page, target, anchor in links:
+        assert anchor in anchors(pages[target]), f"{page}: {target.name}#{anchor}"
+
+
 def test_the_index_leads_to_every_page_and_the_readme_to_it():
     names = {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")} - {"README.md"}
     linked = re.findall(r"^\| \[([\w-]+\.md)\]\(\1\) \|", PAGES["docs/README.md"], re.MULTILINE)
@@ -522,9 +543,23 @@ def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
     assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
 
 
+def test_the_page_of_tolerances_names_each_limit():
+    told = " ".join(re.findall(r"`([^`\n]+)`", PAGES["docs/tolerances.md"]))
+    assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", told))
+
+
 def test_the_library_s_page_names_each_label_of_a_latency():
     told = PAGES["docs/library.md"].split("| label | means |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", told, re.MULTILINE)) == {label.value for label in Label}
+
+
+def test_the_page_of_measurement_explains_each_label_and_each_reason_not_to_rank_a_run():
+    page = PAGES["docs/measurement.md"]
+    labels, reasons = page.split("## Labels of a case")[1].split("## Why a run is not ranked")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", labels, re.MULTILINE)) == {label.value for label in Label}
+    firsts = re.findall(r"^\| (`.*?) \|", reasons, re.MULTILINE)
+    told = {word for first in firsts for word in re.findall(r"`([^`]+)`", first)}
+    assert told == {reason.value for reason in Unranked} - {Unranked.NOISY}, "noisy are runs of schema version 1 alone"
 
 
 def test_a_device_is_added_as_the_page_says(copy):
@@ -550,6 +585,14 @@ def test_every_exception_still_stands_in_a_page_and_has_a_reason():
 def test_the_first_kernel_is_ten_lines():
     (kernel,) = blocks(README, "python")
     assert len([line for line in kernel.splitlines() if line.strip()]) == 10
+
+
+def test_every_path_that_contributing_sends_a_change_to_is_there():
+    table = (CHECKOUT / "CONTRIBUTING.md").read_text().split("## Where a change goes")[1].split("## Rules")[0]
+    named = re.findall(r"`((?:harness|configs)/[\w/.]+)`", table)
+    assert len(named) > 30 and [path for path in named if not (CHECKOUT / path).exists()] == []
+    rooms = {path.split("/")[1] for path in named if path.startswith("harness/")}
+    assert len(rooms) > 15
 
 
 def test_every_folder_that_contributing_names_is_there():

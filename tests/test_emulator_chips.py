@@ -8,9 +8,9 @@ pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
 from bench.opcodes import mnemonics_of, of_target
+from harness.chips.targets import EMULATED_TARGETS, TARGETS
 from harness.emulator import of_array, run
-from harness.emulator.chips import lacks
-from harness.emulator.code_object import ARCHITECTURE
+from harness.emulator.chips import CHIPS, lacks
 from tests import test_emulator_conversions as conversions
 from tests import test_emulator_floats as floats
 from tests import test_emulator_integers as integers
@@ -25,9 +25,14 @@ def asked(mnemonic):
     return ("v_dual_mov_b32 v0, v1 :: " if mnemonic.startswith("v_dual_") else "") + f"{mnemonic} xyz"
 
 
-@pytest.mark.parametrize("chip", ARCHITECTURE)
+def test_the_chips_that_are_emulated_are_those_that_are_offered_and_of_one_size():
+    assert tuple(CHIPS) == EMULATED_TARGETS
+    assert {name: chip.lds_bytes for name, chip in CHIPS.items()} == {name: TARGETS[name].lds_bytes for name in CHIPS}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 def test_a_chip_lacks_what_its_assembler_does_not_know(chip):
-    known = {asked(name): name for name in mnemonics_of(ARCHITECTURE[chip])}
+    known = {asked(name): name for name in mnemonics_of(CHIPS[chip].tables)}
     said = refused(list(known), chip)
     assert said.keys() <= known.keys() and len(said) > 1000  # branches take it for a label
     absent = {known[line] for line, error in said.items() if error.startswith(NOT_HERE)}
@@ -42,7 +47,7 @@ def test_no_opcode_that_was_emulated_is_lost(chip, count):
 
 def test_every_row_of_a_table_is_run_on_some_chip():
     tables = [*integers.TABLES.values(), *floats.TABLES.values(), conversions.PLAIN, conversions.DOTS, lanes.MIXED]
-    emulated = {name for chip in ARCHITECTURE for name, is_emulated in of_target(chip).items() if is_emulated}
+    emulated = {name for chip in CHIPS for name, is_emulated in of_target(chip).items() if is_emulated}
     assert [row.name for table in tables for row in table if row.name not in emulated] == []
 
 

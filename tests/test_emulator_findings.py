@@ -168,7 +168,7 @@ def test_an_assembly_that_says_otherwise_is_refused():
 def test_code_cannot_be_written_and_jumps_stay_inside():
     body = "s_getpc_b64 s[20:21]\n v_mov_b32_e32 v6, 0\n v_mov_b32_e32 v5, 0\n"
     body += " global_store_dword v6, v5, s[20:21]\n s_endpgm"
-    assert "not to be written" in found(body, findings.OUT_OF_RANGE).message
+    assert "must not be written" in found(body, findings.OUT_OF_RANGE).message
     assert found("s_branch 0x700\n s_endpgm", findings.BAD_JUMP)
     second = "v_readfirstlane_b32 s22, v0\n s_cmp_lg_u32 s22, 0\n s_cbranch_scc1 .Lout\n s_endpgm\n.Lout:\n"
     jump = found(second + "s_mov_b64 s[20:21], 64\n s_setpc_b64 s[20:21]\n s_endpgm", findings.BAD_JUMP, block=128)

@@ -218,6 +218,7 @@ HALF = [
     Row("v_rcp_f16", "h>h", wide(lambda a: 1 / a)),
     Row("v_rsq_f16", "h>h", wide(lambda a: 1 / np.sqrt(a))),
     Row("v_sqrt_f16", "h>h", wide(np.sqrt)),
+    Row("v_div_fixup_f16", "hhh>h", fixed_up),
     Row("v_exp_f16", "h>h", wide(np.exp2)),
     Row("v_log_f16", "h>h", wide(np.log2)),
     Row("v_pack_b32_f16", "hh>H", lambda a, b: np.stack([a, b], axis=1)),

@@ -325,7 +325,7 @@ def test_a_barrier_that_some_lanes_of_a_wave_skip_is_remarked_and_its_twin_is_no
 
     assert not remarks("< 256") and torch.equal(y.view(2, 2, 64), x.view(2, 2, 64).flip(1))
     (remark,) = remarks("% 2 == 0")
-    assert re.match(r"barrier that some lanes of a wave skip: k: (16 of 32|32 of 64) lanes are not at it", remark)
+    assert re.match(r"barrier that some lanes of a wave skip: k: (16 of 32|32 of 64) lanes do not reach it", remark)
     assert "(s_barrier, line 5 of the source string" in remark
 
 

@@ -52,7 +52,7 @@ def test_of_two_workgroups_either_that_depends_on_the_other_is_found(writes):
     with pytest.raises(EmulatedFault) as caught:
         launched(HANDS_ON.replace("WRITES", str(writes)), grid=2)
     words = str(caught.value)
-    assert words.startswith(f"{findings.ORDER_OF_WORKGROUPS}: probe: byte 7 of y is another")
+    assert words.startswith(f"{findings.ORDER_OF_WORKGROUPS}: probe: byte 7 of y differs")
     assert "global_store_dword, line 4" in words and f"workgroup ({1 - writes}, 0, 0), wave 0, lane 0" in words
     launches, y, _ = launched(APART.replace("WRITES", str(writes)), grid=2)
     assert y[:2].tolist() == [0, 2] and not launches.remarks
@@ -64,7 +64,7 @@ def test_atomics_that_commute_are_neither_accused_nor_remarked():
 
 
 def test_who_reads_a_count_while_others_add_to_it_is_accused():
-    with pytest.raises(EmulatedFault, match=f"{findings.ORDER_OF_WORKGROUPS}: probe: byte . of y is another"):
+    with pytest.raises(EmulatedFault, match=f"{findings.ORDER_OF_WORKGROUPS}: probe: byte . of y differs"):
         launched(READ_TOO_EARLY, grid=12)
 
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = {
     "out of range": (findings.OUT_OF_RANGE, "unmasked_kernel", r"0 bytes after the end of argument 2"),
     "lost update": (findings.ORDER_OF_WORKGROUPS, "counter_kernel", r"12 waves write it"),
-    "exchange": (findings.ORDER, "exchange_kernel", r"it read what others write, with nothing between"),
-    "uninitialised": (findings.UNINITIALISED, "undefined_kernel", r"a value that nothing wrote"),
+    "exchange": (findings.ORDER, "exchange_kernel", r"it read what others write, without synchronization"),
+    "uninitialised": (findings.UNINITIALISED, "undefined_kernel", r"a value that was never written"),
     "endless": (findings.ENDLESS, "waiting_kernel", r"a wave ran 100,000 instructions"),
 }
 

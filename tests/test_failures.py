@@ -7,7 +7,7 @@ import pytest
 from test_judging import judge
 
 from harness.model import Verdict
-from harness.render import document, tables
+from harness.render import document, verdicts
 from harness.render.cases import case_list
 from harness.render.run import parts
 from harness.wire.protocol import Descriptors, NoDescriptor
@@ -228,7 +228,7 @@ def test_a_call_that_fails_is_named_with_its_case_and_the_command_that_makes_it_
 def test_the_cases_of_a_run_that_failed_are_listed_one_by_one_with_how_far_each_is_off(toy_root):
     source = "def custom_kernel(data):\n    return data[0] * (2 if data[0].shape[0] == 4 else 3)\n"
     wrong, raises = judge(toy_root, source, timed=False), judge(toy_root, RAISES_LATER, timed=False)
-    told = [document.text([tables.failure(run)]).splitlines() for run in (wrong, raises)]
+    told = [document.text([verdicts.failure(run)]).splitlines() for run in (wrong, raises)]
     assert told[0][1:3] == [
         "  right  close: 0.00 of max_mismatch                  rows=4 cols=8",
         "  wrong  close: max_mismatch is above its limit of 0  rows=3 cols=5",
@@ -247,10 +247,10 @@ def test_the_cases_of_a_run_that_failed_are_listed_one_by_one_with_how_far_each_
 
 def test_on_a_narrow_terminal_a_report_and_its_list_of_cases_fit_and_the_command_stays_a_line(toy_root, monkeypatch):
     wrong = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 3\n", timed=False)
-    wide = document.text([tables.failure(wrong)])
+    wide = document.text([verdicts.failure(wrong)])
     assert any(len(line) > 60 for line in wide.splitlines())  # nobody asked for less: it goes to a file
     monkeypatch.setenv("COLUMNS", "60")
-    narrow = document.text([tables.failure(wrong)])
+    narrow = document.text([verdicts.failure(wrong)])
     (command,) = [line for line in narrow.splitlines() if len(line) > 60]
     assert command == wrong.ending.detail.splitlines()[-1] and command.startswith("reproduce: ")
     assert narrow.split() == wide.split()

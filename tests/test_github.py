@@ -246,7 +246,7 @@ def test_a_check_and_a_comparison_are_annotated(podium, toy_root, store, on_gith
 
 
 def test_a_bug_of_ours_commands_nothing_either(on_github, capsys):
-    with pytest.raises(SystemExit) as ended, github.obeyed_by_nobody():
+    with pytest.raises(SystemExit) as ended, github.without_commands():
         raise ValueError("a traceback\n::add-mask::word")
     assert ended.value.code == 1 and sys.stdout is not None
     err = capsys.readouterr().err

@@ -711,7 +711,7 @@ class TestPodiumYml:
         ("text", "complaint"),
         [
             ("cots: {}", "unknown key cots: did you mean cost"),
-            ("cost: {a: {bytes: sise}}", "sise in a formula is no number of the case, in size=33"),
+            ("cost: {a: {bytes: sise}}", "sise in a formula is not a number of the case, in size=33"),
             ("cost: {a: {bytes: size / 0}}", "has no value"),
             ("cost: {a: {bytes: '__import__(1)'}}", "a formula cannot have"),
             ("cost: {a: {bytes: -1 * size}}", "a formula cannot have"),

@@ -154,6 +154,52 @@ MATHEMATICS = Module(
 )
 
 
+HALF_OPERATIONS = {
+    "v + w": np.add, "v - w": np.subtract, "v * w": np.multiply, "v / w": np.divide,
+    "__hadd(v, w)": np.add, "__hsub(v, w)": np.subtract, "__hmul(v, w)": np.multiply, "__hdiv(v, w)": np.divide,
+    "-v": lambda v, w: -v, "__hneg(v)": lambda v, w: -v, "__habs(v)": lambda v, w: np.abs(v),
+    "__hfma(v, w, w)": lambda v, w: v * w + w, "__hmax(v, w)": np.fmax, "__hmin(v, w)": np.fmin,
+    "__half(v == w)": np.equal, "__half(__hne(v, w))": np.not_equal, "__half(__hlt(v, w))": np.less,
+    "__half(__hle(v, w))": np.less_equal, "__half(__hgt(v, w))": np.greater, "__half(v >= w)": np.greater_equal,
+    "__half(__hisnan(v) + 2 * __hisinf(v))": lambda v, w: np.isnan(v) + 2 * np.isinf(v),
+    "__ushort_as_half(__half_as_ushort(v))": lambda v, w: v, "__short_as_half(__half_as_short(w))": lambda v, w: w,
+    "__int2half_rn(__half2int_rz(__hmin(__hmax(v, -999), 999)))":
+        lambda v, w: np.trunc(np.fmin(np.fmax(v, -999), 999)),
+    "__float2half(__half2float(v) * 3.0f)": lambda v, w: v * 3,
+}  # fmt: skip
+"""What an expression of two `__half` is, in double precision; rounded to float16 once."""
+
+HALF_FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "ceil", "floor", "trunc", "rint")
+
+HALF_PAIRS = {
+    "__hfma2(p, q, __half2half2(p.x))": "x * z + x, y * w + x", "__h2div(p, q)": "x / z, y / w",
+    "p * q - p": "x * z - x, y * w - y", "__hadd2(p, __hmul2(q, q))": "x + z * z, y + w * w",
+    "__hsub2(p, __hneg2(q))": "x + z, y + w", "__habs2(p)": "abs(x), abs(y)", "__lowhigh2highlow(p)": "y, x",
+    "__halves2half2(__high2half(p), __low2half(q))": "y, z", "__lows2half2(p, q)": "x, z",
+    "__highs2half2(p, q)": "y, w", "__low2half2(p)": "x, x", "__high2half2(p)": "y, y",
+    "__floats2half2_rn(__high2float(p), __low2float(q))": "y, z", "__float22half2_rn(__half22float2(q))": "z, w",
+    "make_half2(1, 2.5f)": "1, 2.5", "__float2half2_rn(0.1f)": "0.0999755859375, 0.0999755859375",
+}  # fmt: skip
+
+HALVES = Module(
+    "#include <hip/hip_runtime.h>\n#include <hip/hip_fp16.h>\n"
+    "static_assert(sizeof(__half) == 2 && sizeof(half2) == 4 && alignof(__half2) == 4);\n"
+    'extern "C" __global__ void of_two(const __half* x, const half* e, __half* y) {\n'
+    "    __shared__ __half tile[1024];\n"
+    "    int i = threadIdx.x, n = blockDim.x; tile[i] = x[i]; __half v = tile[i], w = e[i];\n"
+    + "".join(f"    y[{row} * n + i] = {expression};\n" for row, expression in enumerate(HALF_OPERATIONS))
+    + "}\n"
+    'extern "C" __global__ void of_one(const __half* x, __half* y) {\n'
+    "    int i = threadIdx.x, n = blockDim.x;\n"
+    + "".join(f"    y[{row} * n + i] = h{name}(x[i]);\n" for row, name in enumerate(HALF_FUNCTIONS))
+    + "}\n"
+    'extern "C" __global__ void of_pairs(const __half2* x, const __half2* e, __half2* y) {\n'
+    "    int i = threadIdx.x, n = blockDim.x; __half2 p = x[i], q = e[i];\n"
+    + "".join(f"    y[{row} * n + i] = {expression};\n" for row, expression in enumerate(HALF_PAIRS))
+    + "}\n"
+)
+
+
 @pytest.fixture(params=["gfx942", pytest.param("gfx950", marks=pytest.mark.slow), "gfx1100"])
 def target(request, monkeypatch):
     """A chip on which launches are emulated."""
@@ -380,6 +426,56 @@ def test_functions_of_two_floats(target):
     assert np.array_equal(found[7], np.isnan(v) + 2 * np.isinf(v) + 4 * np.isfinite(w))
 
 
+def as_halves(*values):
+    return torch.from_numpy(np.array(values, np.float16).squeeze())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_operations_on_a_half_round_once(target):
+    special = [0.0, -0.0, 1.0, -1.0, 65504, -65504, np.inf, -np.inf, np.nan, 6e-8, 6.1e-5, -3.0]
+    generator = np.random.default_rng(11)
+    pairs = np.array([(v, w) for v in special for w in special] + list(generator.normal(0, 30, (368, 2)))).T
+    v, w = as_halves(pairs[0]), as_halves(pairs[1])
+    y = torch.zeros(len(HALF_OPERATIONS), 512, dtype=torch.float16)
+    HALVES.kernel("of_two", [ANY, ANY, ANY])(v, w, y, grid=1, block=512)
+    wide = [side.numpy().astype(np.float64) for side in (v, w)]
+    for (expression, exact_value), found in zip(HALF_OPERATIONS.items(), y.numpy()):
+        expected = np.asarray(exact_value(*wide)).astype(np.float16)
+        assert np.array_equal(found, expected, equal_nan=True), expression
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_functions_of_a_half_are_within_a_unit_in_the_last_place(target):
+    every = torch.arange(-(2**15), 2**15, 64, dtype=torch.int16).view(torch.float16)
+    y = torch.zeros(len(HALF_FUNCTIONS), 1024, dtype=torch.float16)
+    HALVES.kernel("of_one", [ANY, ANY])(every, y, grid=1, block=1024)
+    own = {"rsqrt": lambda v: 1 / np.sqrt(v), "rcp": lambda v: 1 / v}
+    for name, found in zip(HALF_FUNCTIONS, y.numpy()):
+        expected = own.get(name, getattr(np, name, None))(every.numpy().astype(np.float64)).astype(np.float16)
+        same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+        apart = np.abs(found.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
+        assert (same | (apart <= 1)).all(), name
+
+
+def test_two_halves_are_one_word(target):
+    x, e = numbers(12, 64, 2).half(), numbers(13, 64, 2, low=1).half()
+    y = torch.zeros(len(HALF_PAIRS), 64, 2, dtype=torch.float16)
+    HALVES.kernel("of_pairs", [ANY, ANY, ANY])(x, e, y, grid=1, block=64)
+    for thread in range(64):
+        places = dict(zip("xyzw", [*x[thread].tolist(), *e[thread].tolist()]))
+        for row, (expression, pair) in enumerate(HALF_PAIRS.items()):
+            expected = as_halves(*eval(pair, {"abs": abs}, places))
+            assert torch.equal(y[row, thread], expected), expression
+
+
+@pytest.mark.parametrize("mixed", ["y[0] = y[1] * 2.0f;", "y[0] = 1.0f + y[1];", "y[0] = y[1] > 0.5f;"])
+def test_a_half_beside_a_float_is_ambiguous_as_it_is_with_rocm(mixed):
+    if hip.compilers.missing("gfx942"):
+        pytest.skip("no compiler for gfx942")
+    with pytest.raises(CompilationError, match="ambiguous"):
+        hip.compilers.compile(f'extern "C" __global__ void k(__half* y) {{ {mixed} }}', "gfx942")
+
+
 def test_a_source_may_bring_functions_of_these_names():
     own = """
     __device__ inline float atomicAdd(float* at, float value) { return 7.0f; }
@@ -415,7 +511,7 @@ def test_macros_of_a_module_do_not_reach_into_the_prelude():
     "statement, name",
     [
         ("y[0] = __syncthreads_or(1);", "__syncthreads_or"),
-        ("__half2 h;", "__half2"),
+        ("__hip_bfloat16 h;", "__hip_bfloat16"),
         ("y[0] = cbrtf(2.0f);", "cbrtf"),
         ("y[0] = clock64();", "clock64"),
         ("uint32_t n;", "uint32_t"),
@@ -431,8 +527,8 @@ def test_a_name_of_hip_s_that_is_not_there_is_answered_by_the_list_of_those_that
     with pytest.raises(CompilationError) as typo:
         hip.compilers.compile('extern "C" __global__ void k(float* y) { buf[0] = 1; }', "gfx942")
     assert "ROCm's headers" not in str(typo.value)
-    with pytest.raises(CompilationError, match=r"hip/hip_fp16.h is not there"):
-        hip.compilers.compile("#include <hip/hip_fp16.h>\n", "gfx942")
+    with pytest.raises(CompilationError, match=r"hip/hip_bf16.h is not there"):
+        hip.compilers.compile("#include <hip/hip_bf16.h>\n", "gfx942")
 
 
 def test_the_page_lists_every_name_and_no_other():

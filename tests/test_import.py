@@ -14,7 +14,7 @@ from harness.judge.reference import open_reference
 from harness.machine.device import detect
 from harness.model import Foreign
 from harness.ranking.board import rank
-from harness.render import tables
+from harness.render import boards
 from harness.render.document import Prose
 from tests.test_ranking import entry
 
@@ -106,9 +106,9 @@ def test_what_holds_no_problem_and_what_is_not_there_is_said_in_a_sentence(podiu
     for path, said in (
         (tmp_path / "empty", "holds no problem"),
         (tmp_path / "nowhere", "nowhere: nothing is there"),
-        (tmp_path / "file.txt", "file.txt: the file is none of Python"),
-        (f"{tmp_path}/empty:float16", "only the file of a task has a precision behind a colon"),
-        ("https://example.org/reference-kernels", "an address is not fetched"),
+        (tmp_path / "file.txt", "file.txt: it is not a Python file"),
+        (f"{tmp_path}/empty:float16", "only a task's file can have a precision after a colon"),
+        ("https://example.org/reference-kernels", "addresses are not fetched"),
     ):
         code, out, err = podium("import", str(path))
         assert code == 2 and not out and said in err and "Traceback" not in err
@@ -162,13 +162,13 @@ class TestWhatASetSays:
             "The competition's deadline was 2025-06-30 23:59 UTC.",
         ]
         assert list(reference.notes)[1:] == device[1:] and "H100 and MI300" in reference.notes[0]
-        table = tables.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
+        table = boards.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
         assert device == [line for line in table.below if line.startswith("The competition")]
 
     def test_a_board_says_so_where_nothing_is_ranked(self, podium, toy_root, checkout):
         podium("import", str(checkout / "problems/small.yaml"))
         adds = catalog.load_problem(toy_root, "adds")
-        said = [part.content for part in tables.board(adds, "AMD EPYC", rank([], ()), []) if isinstance(part, Prose)]
+        said = [part.content for part in boards.board(adds, "AMD EPYC", rank([], ()), []) if isinstance(part, Prose)]
         assert said == adds.foreign.terms("AMD EPYC", datetime.now(UTC)) and len(said) == 2
 
     @pytest.mark.parametrize("stated", ["soon", "2025-13-01", "30", "[2025]"])
@@ -176,7 +176,7 @@ class TestWhatASetSays:
         path = checkout / "problems/small.yaml"
         path.write_text(path.read_text().replace("2025-06-30 23:59", stated))
         code, out, err = podium("import", str(path))
-        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is no time" in err
+        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is not a time" in err
 
     def test_task_yml_may_name_gpus_and_the_set_file_wins(self, toy_root, checkout):
         for name in ("vectoradd", "prefixsum"):

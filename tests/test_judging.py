@@ -14,10 +14,13 @@ from harness.catalog.config import Sampling, load_config
 from harness.errors import InfrastructureError
 from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
-from harness.judge.constants import Constants
+from harness.judge.ending import loosest, named
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
-from harness.judge.evaluate import _loosest, _measurement, _named, _unranked_because, evaluate, replay
+from harness.judge.evaluate import evaluate, replay
 from harness.judge.examination import Examination
+from harness.judge.marks import unranked_because
+from harness.judge.measured import measurement as measured
+from harness.judge.null_calls import Constants
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.session import Session
@@ -113,6 +116,7 @@ def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_roo
         voids = sum(measurement.voids.values())
         assert set(measurement.voids) == {Void.NOT_STOPPED.value}
         assert run.unranked_because == ("voided" if every == 3 else None), voids
+        assert ("voided" in measurement.labels) == (every == 3)
         assert len(seen) == 2 + 2 * (1 + 20) + voids, "a pilot, and of each process what warms up and what counts"
     assert counts == [[20, 20]] * 2
 
@@ -182,10 +186,10 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
     )  # fmt: skip
     ending = Ending(verdict=Verdict.ACCEPTED, message="")
     flags = (said["chosen cases"], said["quick"], not said["unsandboxed"], said["repro"], said["imprecise"])
-    found = _unranked_because(trial, ending, [measurement], *flags)
+    found = unranked_because(trial, ending, [measurement], *flags)
     assert found == reasons[late]
     unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
-    assert _unranked_because(trial, unjudged, [measurement], *[True] * 5) == "unjudged"
+    assert unranked_because(trial, unjudged, [measurement], *[True] * 5) == "unjudged"
 
 
 @pytest.mark.parametrize(
@@ -210,13 +214,14 @@ def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did
         bandwidth_bytes_per_s=1e9,
     )  # fmt: skip
     case, constants = Case(parameters={"n": 1}), Constants(launch_ns=launch_ns)
-    trial = SimpleNamespace(entrant=SimpleNamespace(caller=SimpleNamespace(constants=constants)))
     reference = SimpleNamespace(cost=lambda case: {"bf16": {"bytes": 4e3, "flops": {}}})  # a floor of 4 us
     of_each = elapsed_ns if isinstance(elapsed_ns, tuple) else (elapsed_ns, elapsed_ns)
     sittings = [Sitting(manner, elapsed_ns=[ns] * 4) for ns in of_each]
     timings = Timings(case, Pace(4, manner, copied=copied), sittings)
+    entrant = SimpleNamespace(caller=SimpleNamespace(constants=constants))
+    trial = SimpleNamespace(entrant=entrant, timings=[timings])
     sampling = SimpleNamespace(processes=2, most_half_width=0.1)
-    found = _measurement(timings, trial, reference, device, 0.95, sampling)
+    found = measured(timings, trial, reference, device, 0.95, sampling)
     assert found.labels == labels and found.floor.latency_ns == 4e3
     assert (found.bound_ns is None) == (manner is Manner.WORKER)
 
@@ -234,14 +239,14 @@ def test_what_was_raised_is_told_with_the_author_s_path_and_not_with_that_of_the
         message="invalid syntax (submission.py, line 3)",
         detail='File "/scratch/submission.py", line 3',
     )
-    found = _named(raised, Path("/scratch"), SimpleNamespace(path="here/mine.py"))
+    found = named(raised, Path("/scratch"), SimpleNamespace(path="here/mine.py"))
     assert (found.message, found.detail) == ("invalid syntax (mine.py, line 3)", 'File "here/mine.py", line 3')
 
 
 def test_a_run_meets_the_loosest_of_the_tolerances_that_its_cases_met():
     problem = SimpleNamespace(tolerances={"exact": None, "fp8": None, "fp4": None})
     met = [SimpleNamespace(tolerance=name) for name in ("fp8", "exact", None)]
-    assert _loosest(met, problem) == "fp8" and _loosest([], problem) is None
+    assert loosest(met, problem) == "fp8" and loosest([], problem) is None
 
 
 def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):

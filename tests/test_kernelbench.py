@@ -1,5 +1,6 @@
 """Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -26,6 +27,7 @@ from harness.judge.sitting import Sitting
 from harness.machine.device import detect
 from harness.machine.neighbours import Crowding
 from harness.model import Manner, Run, Verdict
+from harness.worker.kernelbench import ModelCall
 
 TASKS = Path(__file__).parent / "tasks"
 NAMES = sorted(path.stem for path in TASKS.glob("*.py"))
@@ -47,6 +49,21 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def test_a_model_is_called_without_gradients_and_what_follows_has_them():
+    def around():
+        seen.append(torch.is_grad_enabled())
+        return contextlib.nullcontext()
+
+    seen = []
+    model = ModelCall(lambda: torch.nn.Linear(3, 2), around, "cpu")
+    model.set_up(([], torch.nn.Linear(3, 2).state_dict(), 0, None))
+    for _ in range(2):
+        with model.around_call():
+            assert not model(([torch.ones(3)], None)).requires_grad
+        assert torch.is_grad_enabled()
+    assert seen == [True] * 3, "it is entered to build the model and for each call"
 
 
 def judge(root: Path, task: Path, solution: Path, **options) -> Run:
@@ -366,7 +383,7 @@ def test_a_task_beside_the_current_directory_is_called_as_it_was_typed(toy_root,
 def test_what_is_no_precision_is_said(podium):
     for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
         code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
-        assert code == 2 and not out and f"{said!r} is no precision of a task" in err and hint in err
+        assert code == 2 and not out and f"{said!r} is not a precision of a task" in err and hint in err
 
 
 def test_a_file_that_is_not_there_is_no_task(toy_root):

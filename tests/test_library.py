@@ -341,7 +341,7 @@ def test_names_and_devices_of_many_are_checked_before_any_is_judged(root, monkey
 
 
 def test_what_the_judge_finds_wrong_is_raised_here(root):
-    with pytest.raises(UsageError, match="'gpu' is no device\n  give cpu, cuda, cuda:1 or auto"):
+    with pytest.raises(UsageError, match="'gpu' is not a device\n  give cpu, cuda, cuda:1 or auto"):
         evaluate("double", RIGHT, "gpu", root=root)
     path = root / "problems" / "double" / "reference.py"
     path.write_text(path.read_text().replace("generator = torch", "1 / 0; generator = torch"))

@@ -10,7 +10,7 @@ from test_judging import HONEST, judge
 
 from harness.machine import neighbours
 from harness.machine.neighbours import Crowding, Neighbours
-from harness.render import document, tables, timing
+from harness.render import document, timing, verdicts
 from harness.sandbox import footprint
 
 BUSY = "import os\nif os.fork():\n    os.wait()\nwhile True: pass\n"  # in a child of the process that is started
@@ -67,7 +67,7 @@ def test_a_run_that_was_timed_in_a_crowd_says_so(toy_root, monkeypatch):
     assert {each.others_share for each in run.rounds} == {0.6} and "crowded" in run.measurements[0].labels
     shown = document.text([timing.rounds_of(run.rounds)])
     assert "60%" in shown and "other processes took" in shown
-    assert "while other processes took up to 60% of the processors" in tables.verdict_line(run)
+    assert "while other processes took up to 60% of the processors" in verdicts.verdict_line(run)
 
 
 def test_where_there_is_room_nobody_disturbs():

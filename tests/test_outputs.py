@@ -90,7 +90,8 @@ class TestTheOrder:
 
         world.transport = Transport()
         world.call(lambda data: world.log.append("call") or data[0] + 1, (torch.ones(3),), around=around, poison=[12])
-        assert world.log == ["poison [12]", "ready, waits False", "stop", "enter", "call", "leave", "copy", "stop"]
+        timed = ["stop", "call", "copy", "stop"]
+        assert world.log == ["poison [12]", "enter", "ready, waits False", *timed, "leave"]
         assert seen == [False]
 
     def test_inputs_lie_in_the_arena_as_if_each_had_been_made_on_its_own(self, world):

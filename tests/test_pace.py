@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from harness.judge import bounds, constants
+from harness.judge import bounds, null_calls
 from harness.judge.clock import Answer, Void
-from harness.judge.constants import (
+from harness.judge.null_calls import (
     ASKED_LATE_NS,
     CALLS,
     CUT_NS,
@@ -192,7 +192,17 @@ class TestTheConstants:
         most = 100e3 * 1.03 + DISTURBED_NS
         assert found.void(answer(pour_ns=most), Manner.SANDWICH, SMALL) is None
         assert found.void(answer(pour_ns=most + 1), Manner.SANDWICH, SMALL) is Void.DISTURBED
-        assert found.void(answer(pour_ns=2.4e6 * 1.03 + DISTURBED_GATED_NS - 1), Manner.GATED, LARGE) is None
+        long, at_a_gate = 1e6, 1e6 * 1.003 + DISTURBED_GATED_NS
+        found.pour_ns[LARGE.key] = long
+        assert found.void(answer(pour_ns=at_a_gate), Manner.GATED, LARGE) is None
+
+    @pytest.mark.parametrize("pour_ns", [1.3e6, 2.4e6, 24e6])
+    def test_a_pour_that_was_interrupted_voids_the_call_however_long_it_is(self, pour_ns):
+        found = FakeDevice().measured(SMALL, LARGE)
+        found.pour_ns[LARGE.key] = pour_ns
+        assert found.void(answer(pour_ns=pour_ns + SWITCHES_NS), Manner.GATED, LARGE) is Void.DISTURBED
+        waits_at_its_gate_ns = 180e3
+        assert found.void(answer(pour_ns=pour_ns + waits_at_its_gate_ns), Manner.GATED, LARGE) is None
 
     def test_an_interval_far_below_the_constant_had_no_slice(self):
         found = FakeDevice().measured()
@@ -229,7 +239,7 @@ class TestTheConstants:
         assert FakeDevice().measured().void(late, Manner.SANDWICH, SMALL) is Void.SLOW_TO_ARM
 
     def test_the_mean_of_null_calls_is_never_nothing(self):
-        assert constants.constant(Manner.STOPPED, [0.0, 0.0]).latency_ns > 0
+        assert null_calls.constant(Manner.STOPPED, [0.0, 0.0]).latency_ns > 0
 
 
 class TestASitting:
@@ -297,6 +307,16 @@ class TestTheBound:
     def test_a_cpu_s_has_what_copying_outputs_takes_which_may_be_saved(self):
         copied = bound(Manner.STOPPED, CPU, copied_bytes=1_000_000)
         assert copied - bound(Manner.STOPPED, CPU) == pytest.approx(1_000_000 * bounds.CPU_NS_A_BYTE)
+
+    def test_a_cpu_s_has_what_the_worker_s_own_steps_take_for_each_output_but_the_first(self):
+        one, many = (bound(Manner.STOPPED, CPU, outputs=outputs) for outputs in (1, 16))
+        assert one == bound(Manner.STOPPED, CPU) == bound(Manner.STOPPED, CPU, outputs=0)
+        assert many - one == pytest.approx(15 * bounds.CPU_NS_AN_OUTPUT)
+
+    def test_a_cpu_s_has_what_the_call_of_a_module_takes(self):
+        model, function = (bound(Manner.STOPPED, CPU, of_a_model=of_a_model) for of_a_model in (True, False))
+        assert model - function == pytest.approx(bounds.CPU_NS_A_MODEL)
+        assert bound(Manner.SANDWICH, of_a_model=True) == bound(Manner.SANDWICH)
 
     def test_what_the_worker_timed_has_none(self):
         assert bound(Manner.WORKER) is None

@@ -13,7 +13,7 @@ from harness.judge.seeds import OneSeed
 from harness.judge.selection import Selection
 from harness.machine.device import detect
 from harness.model import Verdict
-from harness.render import document, tables
+from harness.render import document, lists
 from harness.wire.tree import flatten
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -130,5 +130,5 @@ def test_chosen_rows_are_those_of_the_whole_and_memory_is_left_the_same(problem,
 
 
 def test_the_list_of_problems_says_how_many_cases_a_gpu_has_and_how_many_a_cpu():
-    shown = document.text([tables.problems([catalog.load_problem(CHECKOUT, "kv_replicate")])])
+    shown = document.text([lists.problems([catalog.load_problem(CHECKOUT, "kv_replicate")])])
     assert re.search(r"│ 12 / 7 +│ 3 +│ 5 / 3 +│", shown) and "12 on a GPU, 7 on a CPU" in shown

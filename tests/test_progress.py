@@ -17,7 +17,7 @@ from harness.judge.evaluate import evaluate
 from harness.machine.device import detect
 from harness.progress import Step, about, named, tell
 from harness.render import progress
-from harness.verbs import eval as evaluation
+from harness.verbs.agenda import Agenda
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
 
 
@@ -121,14 +121,15 @@ def test_files_of_two_kinds_are_expected_to_take_each_their_own_time(toy_root):
     problem, cpu = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
     sources = {"timed": HONEST, "checked": f"# triton\n{HONEST}", "too": f"# triton 2\n{HONEST}"}
     files = [catalog.load_submission(problem, submit(toy_root, *named)) for named in sources.items()]
-    assert evaluation._agenda(files, cpu, {False: [10.0], True: [60.0, 80.0]}) == (
+    assert Agenda(files, cpu, {False: [10.0], True: [60.0, 80.0]}).line == (
         "3 files: timed, checked, too; the last 2 use Triton or inline HIP, or refuse a processor: "
         "they are checked here, not timed; about 2 min if they take as long as stored runs here"
     )
-    told = evaluation._which_file(1, files, cpu, {False: [10.0]}, {True: [20.0]})
-    assert told == ", file 2 of 3, about 40 s left if the rest take as long as those"
-    told = evaluation._which_file(2, files, cpu, {False: [10.0], True: [30.0]}, {True: [20.0]})
-    assert told == ", file 3 of 3, about 30 s left if the rest take as long as those"
+    agenda = Agenda(files, cpu, {True: [20.0]})
+    agenda.took(files[0], 10.0)
+    assert agenda.which(1) == ", file 2 of 3, about 40 s left if the rest take as long as those"
+    agenda.took(files[1], 30.0)
+    assert agenda.which(2) == ", file 3 of 3, about 30 s left if the rest take as long as those"
 
 
 def test_a_duration_that_is_expected_is_told_no_more_exactly_than_it_can_be():

@@ -18,7 +18,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
-from harness.render import document, figures, left_out, tables
+from harness.render import boards, document, figures, left_out, notes, verdicts
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
@@ -80,10 +80,10 @@ scores = st.floats(1.0, 100.0)
 intervals = st.tuples(scores, st.floats(0, 0.2)).map(
     lambda pair: (pair[0], pair[0] * (1 - pair[1]), pair[0] * (1 + pair[1]))
 )
-boards = st.lists(intervals, max_size=8).map(lambda drawn: [entry(f"s{i}", *drawn[i]) for i in range(len(drawn))])
+boards_drawn = st.lists(intervals, max_size=8).map(lambda drawn: [entry(f"s{i}", *drawn[i]) for i in range(len(drawn))])
 
 
-@given(boards, st.randoms(use_true_random=False))
+@given(boards_drawn, st.randoms(use_true_random=False))
 def test_ranges_are_consistent_whatever_the_intervals(entries, random):
     board = rank(entries, [])
     places = {s.entry.submission: (s.first, s.last) for s in board.standings}
@@ -150,7 +150,7 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
     best, mine = entry("best", 100, 99, 101), entry("mine", (low + high) / 2, low, high)
     where = bearings(mine, rank([best, mine], []), [], best)
     assert where is not None and where.level is level
-    said = tables.verdict_line(make_run(score=mine.score_ns), where)
+    said = verdicts.verdict_line(make_run(score=mine.score_ns), where)
     assert ("not told apart from the best so far (best)" in said) is level
     assert ("as fast as the best so far (best)" in said) is not level
 
@@ -164,7 +164,7 @@ def test_a_score_that_may_be_far_off_is_held_against_no_other(unranked, held):
     where = bearings(mine, rank([torch, mine], ["torch"]), ["torch"], torch)
     assert where is not None and (where.times_baseline, where.times_best) == ((10.0, 10.0) if held else (None, None))
     run = make_run(score=10.0, unranked_because=unranked)
-    assert ("as fast as" in tables.verdict_line(run, where)) is held
+    assert ("as fast as" in verdicts.verdict_line(run, where)) is held
     in_turns = bearings(replace(mine, speed_up=3.0), rank([torch], ["torch"]), ["torch"], torch)
     assert in_turns is not None and in_turns.times_baseline == 3.0
 
@@ -174,28 +174,28 @@ def test_a_first_look_that_was_crowded_is_held_against_no_other_in_its_line():
     calm = make_run(score=10.0, unranked_because=Unranked.QUICK)
     (timed,) = calm.measurements
     crowded = calm.model_copy(update={"measurements": (timed.model_copy(update={"labels": (Label.CROWDED,)}),)})
-    assert tables.verdict_line(calm, where).count("as fast as") == 2
-    line = tables.verdict_line(crowded, where)
+    assert verdicts.verdict_line(calm, where).count("as fast as") == 2
+    line = verdicts.verdict_line(crowded, where)
     assert "as fast as" not in line and line.endswith("not ranked: quick, crowded (show run-1)")
 
 
 def test_the_last_line_says_all_that_is_known_of_a_score():
     accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
     where = Bearings(of_limit=0.312, floor_format="mxfp4", times_baseline=1.5, times_best=0.966, best="triton_fp8")
-    assert tables.verdict_line(accepted, where) == (
+    assert verdicts.verdict_line(accepted, where) == (
         "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31\xa0% of the limit (mxfp4), "
         "1.50 × as fast as the best baseline, 0.97 × as fast as the best so far (triton_fp8) (show run-1)"
     )
-    assert tables.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
+    assert verdicts.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
     quick = make_run(score=100.0, unranked_because="quick")
-    assert tables.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
+    assert verdicts.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
     crowded = [measured.model_copy(update={"labels": (Label.CROWDED,)}) for measured in quick.measurements]
     for reason, said in (("quick", "quick, crowded"), ("crowded", "crowded")):
         shown = quick.model_copy(update={"measurements": crowded, "unranked_because": reason})
-        assert tables.verdict_line(shown).endswith(f"of the processors, not ranked: {said} (show run-1)")
+        assert verdicts.verdict_line(shown).endswith(f"of the processors, not ranked: {said} (show run-1)")
     own = make_run(score=100.0, clock=ClockOwner.WORKER)
-    assert tables.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
-    assert tables.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
+    assert verdicts.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
+    assert verdicts.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
 
 def test_neighbours_within_two_per_cent_are_told_to_duel():
@@ -288,7 +288,7 @@ def test_a_board_without_a_baseline_says_so_and_one_with_it_has_the_ratio(proble
     named = problem.model_copy(update={"baselines": baselines})
 
     def shown(*entries):
-        return document.text(tables.board(named, "A Device", rank(entries, baselines), []))
+        return document.text(boards.board(named, "A Device", rank(entries, baselines), []))
 
     assert f"no × best baseline: {said}" in shown(mine)
     if baselines:
@@ -338,7 +338,7 @@ def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, me
     monkeypatch.setenv("COLUMNS", "80")
     failed = entry("failed", verdict=Verdict.WRONG_ANSWER, message=message)
     assert left_out.cause(message) == shown
-    lines = document.text(tables.board(problem, "A Device", rank([failed], []), [])).splitlines()
+    lines = document.text(boards.board(problem, "A Device", rank([failed], []), [])).splitlines()
     seen = " ".join(line.split("│")[3].strip() for line in lines if line.count("│") == 4).partition("what was seen ")[2]
     assert seen == shown and max(map(len, lines)) <= 80
 
@@ -346,7 +346,7 @@ def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, me
 def test_quick_tries_that_failed_fill_no_board_and_are_named(problem):
     tries = [entry(f"try_{n}", verdict=Verdict.RUNTIME_ERROR, unranked=Unranked.QUICK) for n in range(17)]
     others = [entry("liar", verdict=Verdict.INTEGRITY_VIOLATION), entry("hasty", 40_000, unranked=Unranked.QUICK)]
-    parts = tables.board(problem, "A Device", rank([*tries, *others], []), [])
+    parts = boards.board(problem, "A Device", rank([*tries, *others], []), [])
     shown = [part for part in parts if isinstance(part, document.Table)]
     assert [[row[0] for row in table.rows] for table in shown] == [["hasty"], ["liar"]]
     (line,) = [part.content for part in parts if isinstance(part, document.Prose) and "try_0" in part.content]
@@ -362,11 +362,11 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
         entry("seen", unranked="interpreted"),
         entry("liar", verdict=Verdict.INTEGRITY_VIOLATION),
     ]
-    text = document.text(tables.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
+    text = document.text(boards.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
     row = next(line for line in text.splitlines() if "mine" in line)
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
     assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40\xa0%") and score.startswith("50.00 ±")
-    assert f"{tables.OF_THE_LIMIT}, here for bf16 data." in text
+    assert f"{notes.OF_THE_LIMIT}, here for bf16 data." in text
     for words in ("a quick look with one process", "interpreted time is no measurement", "left out (1)", "a note"):
         assert words in text
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)
@@ -386,24 +386,24 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
 )
 def test_each_reason_has_a_sentence_that_is_more_than_its_name(problem, reason):
     changes = {Unranked.WORKER_TIMED: WORKER, Unranked.OLDER: {"older": True}}.get(reason, {"unranked": reason})
-    shown = document.text(tables.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
+    shown = document.text(boards.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
     (sentence,) = re.findall(rf"^{reason}: (.+)\.$", shown, re.MULTILINE)
-    assert len(sentence) > 30 and sentence == tables.why_unranked(reason)
+    assert len(sentence) > 30 and sentence == notes.why_unranked(reason)
 
 
 def test_a_board_of_workers_times_says_so_below_it(problem):
     entries = [entry("own", 100_000, **WORKER)]
-    shown = document.text(tables.board(problem, "A Device", rank(entries, [], rank_worker_timed=True), []))
+    shown = document.text(boards.board(problem, "A Device", rank(entries, [], rank_worker_timed=True), []))
     assert shown.endswith(
         "worker-timed: the submissions' own processes timed these; a submission can change such a time."
     )
-    judged = document.text(tables.board(problem, "A Device", rank([entry("judged", 100_000)], []), []))
+    judged = document.text(boards.board(problem, "A Device", rank([entry("judged", 100_000)], []), []))
     assert "worker-timed" not in judged
 
 
 def test_what_failed_on_an_older_revision_says_so(problem):
     entries = [entry("now", verdict=Verdict.TIMEOUT), entry("then", verdict=Verdict.TIMEOUT, older=True)]
-    lines = document.text(tables.board(problem, "A Device", rank(entries, []), [])).splitlines()
+    lines = document.text(boards.board(problem, "A Device", rank(entries, []), [])).splitlines()
     assert [Unranked.OLDER in next(line for line in lines if f" {name} " in line) for name in ("now", "then")] == [
         False,
         True,
@@ -412,7 +412,7 @@ def test_what_failed_on_an_older_revision_says_so(problem):
 
 @pytest.mark.parametrize("reason", [None, "odd, odder"])
 def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
-    board = tables.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
+    board = boards.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
     assert "odd" in document.text(board)
 
 

@@ -42,9 +42,10 @@ from harness.model import (
 from harness.ranking.board import rank
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.render import boards, charts, document, html, legible, plots, tables
+from harness.render import boards, charts, document, html, legible, plots
 from harness.render import run as rendered
 from harness.render.axis import NARROW, WIDE, label_ends, log_axis
+from harness.render.notes import OF_THE_LIMIT
 from harness.verbs import report
 from harness.verbs.report import Sheet
 from tests.conftest import lay_out
@@ -474,7 +475,7 @@ def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_
     assert found == [[(note, "bandwidth (float32)") for note in notes]] * 2
     assert "Of the limit: floor ÷ latency; 100 % is best. The floor is" in Elements(page).words
     shown = document.text([rendered.case_table(run)])
-    assert all(note in shown for note in notes) and tables.OF_THE_LIMIT in shown and "float32 data" in shown
+    assert all(note in shown for note in notes) and OF_THE_LIMIT in shown and "float32 data" in shown
 
 
 def test_the_marks_of_a_wide_interval_and_of_a_wide_bound_are_explained_where_they_stand_alone(toy_root):
@@ -710,6 +711,15 @@ def test_a_page_holds_no_path_of_the_machine_that_made_it(toy_root):
     (toy_root / "results" / "local" / "double" / "test-1000" / "odd.json").write_text("{")
     page = page_of(toy_root)
     assert "secret" not in page and str(toy_root) not in page and page.count("…/kernel.py") >= 4
+
+
+def test_the_contents_lead_to_every_part_of_a_device(toy_root):
+    for number in (1, 2):
+        store(toy_root, f"mine_{number}", 1000.0 / number, error=0.01 * number)
+    page = page_of(toy_root)
+    contents, _, below = page.partition("</nav>")
+    parts = set(re.findall(r'id="(p1d1[a-su-z])"', below))  # t is the device's own title
+    assert {part[-1] for part in parts} > set("bcxhr") and set(re.findall(r'href="#(p1d1[a-z])"', contents)) == parts
 
 
 def test_every_label_and_every_reason_is_explained_where_it_stands(toy_root):

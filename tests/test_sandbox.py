@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import resource
 import signal
 import socket
 import struct
@@ -21,7 +22,7 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
 from harness.model import Isolation
-from harness.sandbox import bubblewrap, footprint, keeper, landlock, policy, seccomp, syscalls, tiers
+from harness.sandbox import bubblewrap, footprint, keeper, landlock, policy, privileges, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.scratch import scratch
 from harness.verbs import eval as evaluation
@@ -1003,3 +1004,13 @@ def test_bubblewrap_that_has_gone_since_is_the_machine_s_fault_and_said_in_a_sen
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     with pytest.raises(InfrastructureError, match="bubblewrap was there when this process started and is gone"):
         bubblewrap.command(["true"], None, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's limits")
+def test_no_worker_comes_before_others_on_a_machine_whose_users_may(monkeypatch):
+    limits = {resource.RLIMIT_RTPRIO: (0, 95), resource.RLIMIT_NICE: (40, 40)}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which, (1, 1)))
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(Path, "write_text", lambda self, text: None)
+    privileges.limit(100, 1 << 30)
+    assert limits[resource.RLIMIT_RTPRIO] == limits[resource.RLIMIT_NICE] == (0, 0)

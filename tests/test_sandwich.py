@@ -14,8 +14,8 @@ from harness.errors import InfrastructureError
 from harness.judge import sandwich
 from harness.judge.clock import Void
 from harness.judge.clocks import Clocks
-from harness.judge.constants import Constants, Unusable
 from harness.judge.entrant import Entrant
+from harness.judge.null_calls import Constants, Unusable
 from harness.judge.pace import next_manner
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.sandwich import Sandwich

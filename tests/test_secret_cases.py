@@ -16,8 +16,8 @@ from harness.judge.reference import Reference
 from harness.judge.secret_cases import drawn, untried
 from harness.machine.device import detect
 from harness.model import Case, Cases, Draw, SecretCases, Verdict, case_of
+from harness.render import boards
 from harness.render import run as rendered
-from harness.render import tables
 from harness.verbs import recipe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -97,7 +97,7 @@ def test_a_drawn_case_can_be_replayed_by_its_label(secret_root):
 
 
 def test_boards_list_what_is_drawn(secret_root):
-    (part, *_) = tables.secret_cases(catalog.load_problem(secret_root, "double"))
+    (part, *_) = boards.secret_cases(catalog.load_problem(secret_root, "double"))
     assert "2 x rows=5..900 cols=rows×1..3" in part.content
 
 

@@ -16,7 +16,7 @@ from harness.records.entry import Entry
 from harness.records.index import Index
 from harness.records.store import Store
 from harness.render import plots
-from harness.server.board import listing
+from harness.server.board import file_names
 from harness.server.board.results import Results
 from harness.verbs import report
 
@@ -192,8 +192,8 @@ class TestManyRuns:
     def many(self, toy_root, results, monkeypatch):
         store(toy_root, "mine", 1000.0)
         store(toy_root, "other", 2000.0)
-        monkeypatch.setattr(listing, "SHORT_S", 0.0)
-        monkeypatch.setattr(listing, "SHARE", 1e-9)
+        monkeypatch.setattr(file_names, "SHORT_S", 0.0)
+        monkeypatch.setattr(file_names, "SHARE", 1e-9)
         results.refresh()
         looks = []
         monkeypatch.setattr(tables.scan, "folders", lambda folder: looks.append(folder) or {})
@@ -227,20 +227,20 @@ class TestManyRuns:
 
 def test_what_the_names_do_not_show_is_found_by_the_next_look_at_all_files(toy_root, results, monkeypatch):
     run = store(toy_root, "mine", 1000.0)
-    monkeypatch.setattr(listing, "SHORT_S", 0.0)
-    monkeypatch.setattr(listing, "SHARE", 1e-9)
+    monkeypatch.setattr(file_names, "SHORT_S", 0.0)
+    monkeypatch.setattr(file_names, "SHARE", 1e-9)
     results.refresh()
     path = toy_root / f"results/local/double/test-1000/{run.id}.json"
     path.write_text(path.read_text().replace('"latency_ns": 1000.0', '"latency_ns": 800.0'))
     assert not results.refresh(), "its name and its number are the same"
-    results._listing._whole_due_s = 0.0
+    results._files._whole_due_s = 0.0
     assert results.refresh() and [s.entry.score_ns for s in results.boards[KEY].board.standings] == [800.0]
 
 
 def test_an_index_that_is_gone_is_made_anew_from_all_files(toy_root, results, monkeypatch):
     store(toy_root, "mine", 1000.0)
-    monkeypatch.setattr(listing, "SHORT_S", 0.0)
-    monkeypatch.setattr(listing, "SHARE", 1e-9)
+    monkeypatch.setattr(file_names, "SHORT_S", 0.0)
+    monkeypatch.setattr(file_names, "SHARE", 1e-9)
     results.refresh()
     (toy_root / "results/index.sqlite").unlink()
     store(toy_root, "fast", 500.0)

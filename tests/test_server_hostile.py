@@ -14,8 +14,8 @@ pytest.importorskip("fastapi")
 from served import DOUBLE, RIGHT, TOKEN, Server, multipart, raw, saying
 
 from harness.server import guard
+from harness.server.admission import file_called
 from harness.server.competition import load, load_all
-from harness.server.entry import file_called
 from harness.server.serving import Denied
 
 NASTY = [

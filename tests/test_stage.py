@@ -78,6 +78,20 @@ def test_a_byte_written_beside_an_input_is_found_and_by_which(stage, arena, numb
     assert stage.overrun() == [number]
 
 
+def test_a_byte_that_is_put_back_when_the_call_is_over_was_written(stage, arena):
+    stage.set_up(arena, places := placed(arena))
+    stage.pour()
+    place = places[1][1].offset - 1
+    before = int(arena.bytes[place])
+    arena.bytes[place] = 0
+    stage.look([])
+    arena.bytes[place] = before
+    assert stage.overrun() == [1]
+    stage.set_up(arena, placed(arena))
+    stage.look([])
+    assert stage.overrun() == []
+
+
 def test_guards_are_made_anew_for_each_call_and_never_lie_in_an_input(stage, arena):
     for _ in range(50):
         stage.set_up(arena, places := placed(arena))

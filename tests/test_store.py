@@ -42,8 +42,8 @@ from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.records.tables import COLUMNS
 from harness.render import run as rendered
+from harness.verbs.agenda import took_before
 from harness.verbs.compare import take
-from harness.verbs.eval import _took_before
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -296,7 +296,7 @@ class TestReading:
     @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
     def test_any_other_part_of_an_id_is_no_run(self, root, part):
         put(root, make_run("two-x"))
-        with pytest.raises(UsageError, match="there is no run"):
+        with pytest.raises(UsageError, match="there is not a run"):
             Store(root).read(part)
 
     def test_a_submission_s_name_stands_for_its_latest_run(self, root):
@@ -310,12 +310,12 @@ class TestReading:
         assert Store(root).read("fp8").id == "20260101-aa-fp8"
         assert Store(root).read(other).id == "20260102-bb-fp8"
         (folder(root) / "20260101-aa-fp8.json").unlink()
-        with pytest.raises(UsageError, match="there is no run fp8"):
+        with pytest.raises(UsageError, match="there is not a run fp8"):
             Store(root).read("fp8")
 
     def test_a_reproduction_is_no_run_of_that_name_and_stands_for_its_submission_only_alone(self, root):
         put(root, make_run("20260102-bb-mine-repro", unranked_because=Unranked.REPRODUCED, started_at="2026-01-02"))
-        with pytest.raises(UsageError, match="there is no run repro"):
+        with pytest.raises(UsageError, match="there is not a run repro"):
             Store(root).read("repro")
         assert Store(root).read("mine").id == "20260102-bb-mine-repro"
         put(root, make_run("20260101-aa-mine"))
@@ -367,7 +367,7 @@ class TestReading:
         with pytest.raises(UsageError) as caught:
             Store(root).read("20260102-mine")
         assert caught.value.hint == "did you mean 20260101-mine?"
-        with pytest.raises(UsageError, match="there is no run"):
+        with pytest.raises(UsageError, match="there is not a run"):
             Store(root / "elsewhere").read("x")
 
     def test_an_unknown_name_suggests_the_nearest_name(self, root):
@@ -381,13 +381,13 @@ class TestReading:
         content(root)
         with path.open("r+") as file:
             file.truncate(50)
-        with pytest.raises(InfrastructureError, match=r"run-1\.json is no run"):
+        with pytest.raises(InfrastructureError, match=r"run-1\.json is not a run"):
             Store(root).read("run-1")
 
     def test_a_spoilt_file_is_that_of_no_name_that_only_ends_as_its_own(self, root):
         put(root, make_run("20260101-aa-my-fp8", submission="my-fp8"))
         (folder(root) / "20260101-aa-my-fp8.json").write_text("{")
-        with pytest.raises(UsageError, match="there is no run fp8"):
+        with pytest.raises(UsageError, match="there is not a run fp8"):
             Store(root).read("fp8")
         with pytest.raises(InfrastructureError, match="my-fp8"):
             Store(root).read("my-fp8")
@@ -437,11 +437,11 @@ class TestFaults:
     @pytest.mark.parametrize(
         "text, said",
         [
-            pytest.param(b"", "is no run", id="empty"),
-            pytest.param(os.urandom(300), "is no run", id="noise"),
-            pytest.param(json.dumps(GOOD).encode()[:700], "is no run", id="truncated"),
-            pytest.param(b'{"hello": "world"}', "is no run", id="foreign"),
-            pytest.param(b"[1, 2]", "is no run", id="a list"),
+            pytest.param(b"", "is not a run", id="empty"),
+            pytest.param(os.urandom(300), "is not a run", id="noise"),
+            pytest.param(json.dumps(GOOD).encode()[:700], "is not a run", id="truncated"),
+            pytest.param(b'{"hello": "world"}', "is not a run", id="foreign"),
+            pytest.param(b"[1, 2]", "is not a run", id="a list"),
             pytest.param(broken(id="other"), "holds the run other", id="another's name"),
             pytest.param(broken(schema_version=SCHEMA_VERSION + 1), "newer than this program", id="from the future"),
             pytest.param(broken(surplus=1), "surplus", id="unknown key"),
@@ -536,7 +536,7 @@ class TestPlaces:
         shutil.copy(folder(root) / "run-1.json", copy)
         paths, devices, entries, faults = content(root)
         assert paths == {"run-1": "local/double/test-1000/run-1.json"} and devices == {"test-1000": "Test 1000"}
-        said = "holds a run of double/test-1000, which is not the folder that it lies in"
+        said = "holds a run of double/test-1000, but lies in another folder"
         assert len(entries) == 1 and faults == [(f"local/{place}/run-1.json", said)]
         assert Store(root).read("run-1").score.latency_ns == 100.0
 
@@ -549,7 +549,7 @@ class TestPlaces:
                 content(root)
         paths, _, _, faults = content(root)
         assert paths == {"run-1": "published/double/test-1000/run-1.json"}
-        said = "has the id of results/published/double/test-1000/run-1.json, which is read in its place"
+        said = "has the id of results/published/double/test-1000/run-1.json, which is read instead"
         assert faults == [("local/double/test-1000/run-1.json", said)]
         with Store(root).index() as index:
             (listed,) = index.runs()
@@ -723,7 +723,7 @@ class TestIndex:
         (folder(root) / "a1.json").write_bytes((folder(root) / "a1.json").read_bytes()[:700])
         paths, _, _, faults = content(root)
         assert paths.keys() == {"b1"} == {entry.id for entry in standings(root).values()}
-        assert [path for path, _ in faults] == ["local/double/test-1000/a1.json"] and "is no run" in faults[0][1]
+        assert [path for path, _ in faults] == ["local/double/test-1000/a1.json"] and "is not a run" in faults[0][1]
 
     def test_a_run_that_was_edited_after_it_was_indexed_is_what_its_file_says_now(self, root, settled):
         put(root, *several())
@@ -1097,7 +1097,7 @@ def test_how_long_stored_runs_took_is_asked_in_one_look_at_the_files(root, monke
         with Store(root).index():
             pass
         at_once = len(looks)
-        assert _took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
+        assert took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
     assert len(looks) == 2 * at_once
 
 

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.judge.difference import Difference, read
 from harness.judge.tally import Heads, Tally, meaning, total, words
 from harness.model import Tolerance
+from harness.model.problem import BANDS, OF_EACH_CALL, OF_MANY_CALLS
 
 BAND = Tolerance(rel_l2=0.5, gain=(0.9, 1.1), row_gain=(0.95, 1.05), dim_rel_l2=0.4)
 
@@ -244,7 +246,7 @@ def test_a_band_of_a_family_holds_for_each_of_its_parts():
 
 
 def test_a_spread_is_limited_of_what_has_a_band():
-    with pytest.raises(ValueError, match="spreads limits gains, for which there is no band"):
+    with pytest.raises(ValueError, match="spreads limits gains, which has no band"):
         Tolerance(rel_l2=1, gain=(0.9, 1.1), spreads={"gains": 0.1})
 
 
@@ -274,3 +276,31 @@ def test_where_all_is_wrong_together_each_figure_has_its_noise_and_what_moves_it
     assert by_name["head"].endswith("no further from 1 than noise")
     by_part = meaning(found, {"close": Tolerance(rel_l2=1, parts={"tail": (0.9, 1.1)})}, known)
     assert "tail is how much of a part of the expected outputs is there: too little" in by_part
+
+
+NOT_LIMITS = {"rtol", "atol", "bitwise", "when"}
+BROKEN_BY_TWICE_THE_ANSWER = {name: 0.5 for name in (*OF_EACH_CALL, *OF_MANY_CALLS)} | {
+    **dict.fromkeys(BANDS, (0.9, 1.1)),
+    "parts": {"tail": (0.9, 1.1)},
+    "spreads": {"row_gain": 0.01},
+}
+
+
+@pytest.mark.parametrize("limit", sorted(Tolerance.model_fields.keys() - NOT_LIMITS))
+def test_each_limit_that_a_problem_may_state_is_one_that_an_answer_can_break(limit):
+    """A field that the validator takes and nothing judges by would let anything pass."""
+    want = rows(20, 8)
+    got, broken = 2 * want, {limit: BROKEN_BY_TWICE_THE_ANSWER[limit]}
+    if limit == "spreads":
+        got[:4], broken = 0, broken | {"row_gain": (0.5, 2.0)}
+    if limit in OF_EACH_CALL:
+        stated = {"t": Tolerance(**broken)}
+        found = Difference("y", want, actual=got, elements=want.numel(), mismatches={"t": 0})
+        read([found], stated, keep=False)
+        excess = found.excess("t", stated["t"])
+    else:
+        found = Tally()
+        found.add(want, got, {"tail": want}, Heads(torch.arange(8) % 2, 2))
+        excess = found.excess(Tolerance(rel_l2=9, **broken))
+    named = {"parts": "tail", "spreads": "row_gain_spread"}.get(limit, limit)
+    assert excess.limit == named and excess.ratio > 1

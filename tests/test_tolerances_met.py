@@ -8,7 +8,7 @@ from test_judging import judge
 
 from harness.cli import verbs
 from harness.model import Case, CaseCheck, Excess, Total, Verdict, tolerances_met
-from harness.render import tables
+from harness.render import verdicts
 
 
 def check(label, tolerance, **ratios):
@@ -63,7 +63,7 @@ def test_eval_and_check_and_replay_say_it(two_tolerances, factor, said):
     source = f"def custom_kernel(data):\n    return data[0] * {factor}\n"
     run = judge(two_tolerances, source, timed=False)
     assert run.ending.message.startswith(f"all 2 test cases are right, {said}")
-    assert run.ending.message in tables.verdict_line(run)
+    assert run.ending.message in verdicts.verdict_line(run)
     file = str(two_tolerances / "submissions" / "double" / "subject.py")
     words = ["--root", str(two_tolerances)]
     checked = CliRunner().invoke(verbs, [*words, "check", "double", file], standalone_mode=False).stdout

@@ -191,9 +191,9 @@ PREFILL = FORMS["podium_prefill"]
 @pytest.mark.parametrize(
     ("problem", "text", "message"),
     [
-        ("prefill", b"{", "mine.json is no JSON"),
-        ("prefill", b"[]", "mine.json is no Solution: the whole"),
-        ("prefill", b"[" * 100_000, "mine.json is no JSON"),
+        ("prefill", b"{", "mine.json is not JSON"),
+        ("prefill", b"[]", "mine.json is not a Solution: the whole"),
+        ("prefill", b"[" * 100_000, "mine.json is not JSON"),
         ("prefill", solved(PREFILL, "", sources=[]), "no Solution: sources"),
         ("prefill", solved(PREFILL, "x", spec={"language": "cuda"}), "a Solution in cuda: those in python and triton"),
         ("prefill", solved(PREFILL, "x", spec={"entry_point": "run"}), "no Solution: spec.entry_point"),
@@ -273,9 +273,9 @@ def test_a_run_that_was_not_timed_is_left_out_and_named(judged, tmp_path):
 
 def test_nothing_is_written_over(tmp_path):
     (tmp_path / "kept").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty: nothing is written over"):
+    with pytest.raises(UsageError, match="is not empty: nothing is overwritten"):
         export.export(CHECKOUT, ["prefill"], tmp_path)
-    with pytest.raises(UsageError, match="kept is no folder: nothing is written over"):
+    with pytest.raises(UsageError, match="kept is no folder: nothing is overwritten"):
         export.export(CHECKOUT, ["prefill"], tmp_path / "kept")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 

@@ -47,7 +47,7 @@ from harness.model import (
 )
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.render import boards, document, tables
+from harness.render import boards, document, verdicts
 from harness.render import run as rendered_run
 from harness.verbs import leaderboard
 from harness.wire.arena import layout
@@ -225,7 +225,7 @@ class ResultsSurface:
         written = run.model_dump_json()
         assert Run.model_validate_json(written).model_dump_json() == written
         for written in (document.text, document.markdown):
-            written([*rendered_run.parts(run), tables.verdict_line(run), tables.failure(run)]).encode()
+            written([*rendered_run.parts(run), verdicts.verdict_line(run), verdicts.failure(run)]).encode()
         self._loaded.append(run)
         if len(self._loaded) >= self._batch:
             self.flush()

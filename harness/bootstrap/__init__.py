@@ -1,6 +1,6 @@
-"""Makes .venv: the Makefile runs this folder before any dependency exists.
+"""Create .venv. The Makefile runs this folder before any dependency exists.
 
-    __main__   makes and fills .venv    packages   what is there and what is asked for    bytecode   made beside pip
+    __main__   creates and fills .venv    packages   installed and required packages    bytecode   compiled beside pip
 
-Standard library only, and no syntax newer than Python 3.6, in here and in harness/__init__.py.
+Code here and in harness/__init__.py uses only the standard library, and no syntax newer than Python 3.6.
 """

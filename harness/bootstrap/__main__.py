@@ -1,17 +1,19 @@
-"""Make the virtual environment that everything else runs in; the Makefile runs this before any dependency exists.
+"""Create the virtual environment that everything else runs in. The Makefile runs this before any dependency exists.
 
     .venv/                    the environment: dependencies only, Podium itself runs from the checkout
-      podium.json             what it was made of; "unfinished" until pip has ended
-      podium-constraints.txt  the pins handed to pip: constraints.txt, less what is kept
-      .podium-ready           everything `make eval` needs is installed: a hash of what was asked
+      podium.json             what it was made from; "unfinished" until pip has ended
+      podium-constraints.txt  the pins for pip: constraints.txt without the kept packages
+      .podium-ready           everything `make eval` needs is installed: a hash of the requirements
       .podium-ready-dev       likewise for `make test` and `make lint`
       .podium-ready-offline   likewise for `make setup-offline`
       .podium-ready-server    likewise for `make serve`
 
-A stamp is written last. An environment that is unfinished, or made of another Python, is made anew; one that works and
-that somebody made by hand is filled and never removed. pip's own configuration decides where packages come from.
+A stamp is written last. An environment that is unfinished or was made from another Python is created again. A working
+environment that the user created by hand is filled and never removed. pip's own configuration decides where packages
+come from.
 
-Standard library only, and no syntax newer than Python 3.6: an old Python must get far enough to say that it is old.
+The code uses only the standard library and no syntax newer than Python 3.6, so that an old Python gets far enough to
+say that it is too old.
 """
 
 import contextlib
@@ -27,8 +29,8 @@ import subprocess
 import sys
 from typing import Callable, Dict, Iterator, List, Tuple
 
-if not __package__:  # run as a folder, which heads the path then: put the checkout in its place
-    sys.dont_write_bytecode = True  # the checkout may be another's, and an old Python's is of no use
+if not __package__:  # run as a folder, which is first on the path then: replace it by the checkout
+    sys.dont_write_bytecode = True  # the checkout may belong to another user, and byte code of an old Python is useless
     sys.path[0] = os.path.abspath(os.path.join(__file__, "../../.."))
 
 from harness.bootstrap.bytecode import Compilers
@@ -57,11 +59,12 @@ PIP_FAILED = (
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the message says why and what to do, in one or two sentences."""
+    """The environment cannot be created. The message gives the reason and the remedy in one or two sentences."""
 
 
 def main(words: List[str]) -> int:
-    """`install` makes .venv ready for eval; --dev for test and lint as well, --offline, --server."""
+    """Run `install`, which makes .venv ready for eval; with --dev also for test and lint; likewise --offline and
+    --server."""
     root = os.path.abspath(os.path.join(__file__, "../../.."))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -92,21 +95,21 @@ def require_new_python(version: Tuple[int, ...]) -> None:
 
 
 def install(root: str, extras: List[str]) -> None:
-    """Make `root`/.venv ready, with the `extras` of pyproject.toml, or leave it alone if it is.
+    """Make `root`/.venv ready, with the `extras` of pyproject.toml. Do nothing if it is ready already.
 
-    Raises SetupError, OSError.
+    Raises SetupError and OSError.
     """
     venv = os.path.realpath(os.path.join(root, ".venv"))
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-    if os.path.realpath(sys.prefix) == venv:  # it is activated, and cannot be remade from within
+    if os.path.realpath(sys.prefix) == venv:  # the environment is activated, and cannot recreate itself
         os.execv(base, [base, "-I", *sys.argv])
     with locked(root):
         stamps = [os.path.join(venv, ".podium-ready")]
         stamps += [f"{stamps[0]}-{extra}" for extra in extras]
         wanted = wanted_hash(root)
         if works(venv) and all(read(stamp) == wanted for stamp in stamps):
-            with contextlib.suppress(OSError):  # ready, if read-only
-                for stamp in stamps:  # newer than pyproject.toml and constraints.txt again
+            with contextlib.suppress(OSError):  # a read-only environment is ready, too
+                for stamp in stamps:  # make them newer than pyproject.toml and constraints.txt
                     os.utime(stamp)
             return
         fill(root, venv, base, extras)
@@ -115,7 +118,7 @@ def install(root: str, extras: List[str]) -> None:
 
 
 def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
-    """Bring `venv` to what pyproject.toml and constraints.txt ask for. `base` is the Python behind this one."""
+    """Install the requirements of pyproject.toml and constraints.txt in `venv`. `base`: the Python behind this one."""
     record = os.path.join(venv, "podium.json")
     made_by_hand = works(venv) and not os.path.exists(record)
     source = venv_python(venv) if made_by_hand else sys.executable
@@ -133,7 +136,7 @@ def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
             make(venv, bool(kept), found)
         write(record, UNFINISHED)
     code = pip_install(venv, asked, pins)
-    if code >= 0 and not made_by_hand:  # pip ended by itself: what it has installed is whole
+    if code >= 0 and not made_by_hand:  # pip ended by itself, so its packages are complete
         write(record, made_of)
     if code != 0:
         raise SetupError(PIP_FAILED)
@@ -141,7 +144,8 @@ def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """One at a time. pip inherits the lock, and the kernel frees it with the last process that holds it."""
+    """Hold a lock, so that one installation runs at a time. pip inherits the lock, and the kernel frees it with the
+    last process that holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
     os.set_inheritable(descriptor, True)
     try:
@@ -150,7 +154,7 @@ def locked(folder: str) -> Iterator[None]:
         say(f"another installation is at work in {folder}: waiting for it")
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
-        pass  # a file system without locks
+        pass  # the file system has no locks
     try:
         yield
     finally:
@@ -158,7 +162,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def wanted_hash(root: str) -> str:
-    """Of all that decides what is in the environment; an edit that changes nothing costs no installation."""
+    """Return a hash of everything that determines the environment. A new time stamp alone causes no installation."""
     digest = hashlib.sha256(os.path.abspath(sys.executable).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         digest.update(read(os.path.join(root, name)).encode())
@@ -175,7 +179,7 @@ def works(venv: str) -> bool:
 
 
 def make(venv: str, keeps: bool, found: Found) -> None:
-    """An empty environment in place of what is there; with `keeps` it has the packages of this Python too."""
+    """Create an empty environment in place of the old one. With `keeps` it also sees the packages of this Python."""
     if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
         remedy = f"on Debian and Ubuntu `apt install python3-venv`, then {AGAIN}"
         raise SetupError(f"{sys.executable} has no venv or no ensurepip module: {remedy}.")
@@ -190,19 +194,19 @@ def make(venv: str, keeps: bool, found: Found) -> None:
     if run(command + (["--system-site-packages"] if keeps else []) + [venv]) != 0:
         raise SetupError("venv failed: its words are above.")
     if keeps and sys.prefix != sys.base_prefix:
-        # --system-site-packages reaches the base Python only: name the environment that torch was found in as well.
+        # --system-site-packages reaches only the base Python. So also name the environment in which torch was found.
         (packages,) = glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages"))
         lines = "".join(f"import site; site.addsitedir({site!r})\n" for site in found.sites)
         write(os.path.join(packages, "podium-kept.pth"), lines)
 
 
 def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
-    """pip's exit code; negative if it was killed."""
+    """Run pip and return its exit code, which is negative if it was killed."""
     pip = [venv_python(venv), "-I", "-m", "pip"]
     if not runs([*pip, "--version"]):
         run([venv_python(venv), "-I", "-m", "ensurepip"])
     constraints, temporary = os.path.join(venv, "podium-constraints.txt"), os.path.join(venv, "tmp")
-    # What is asked for carries its pin itself: pip calls a constraint that is nowhere to be had a conflict.
+    # Requirements carry their own pins. pip would report a constraint on an unavailable version as a conflict.
     others = sorted(pins.keys() - set(map(name_of, asked)))
     write(constraints, "".join(f"{name}=={pins[name]}\n" for name in others))
     os.makedirs(temporary, exist_ok=True)
@@ -215,8 +219,8 @@ def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
 
 
 def run(command: List[str], look: Callable[[], None] = lambda: None, **variables: str) -> int:
-    """The exit code of `command`, which prints on stderr, inherits the lock, and is killed with us. `look` is called
-    every LOOK_S meanwhile, and when it has ended."""
+    """Run `command` and return its exit code. It prints on stderr, inherits the lock, and is killed with this process.
+    `look` is called every LOOK_S meanwhile, and once at the end."""
     environment = dict(os.environ, **variables)
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, close_fds=False
@@ -240,7 +244,7 @@ def runs(command: List[str]) -> bool:
 
 
 def read(path: str) -> str:
-    """What is in a file; "" where there is none."""
+    """Return the text of a file, or "" if there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -249,7 +253,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """All of `text` or nothing: make takes a stamp for what it says."""
+    """Write all of `text` or nothing, because make trusts a stamp."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(path + ".new", path)

@@ -1,13 +1,13 @@
-"""Python's byte code for what pip installs: made beside pip and on all processors.
+"""Compile the packages that pip installs to byte code, beside pip and on all processors.
 
-pip itself makes it one file after the other, and only when all packages are unpacked. A package counts as unpacked once
-its INSTALLER is there, which pip writes behind the last of its files.
+pip itself compiles one file after the other, and only when all packages are unpacked. A package counts as unpacked when
+its INSTALLER exists, which pip writes after the last of its files.
 
-    with Compilers(python) as compilers:
+    with Compilers(venv, python) as compilers:
         while pip is at work:
             compilers.look()
 
-The compilers end when their lists of files do, so with this process whatever becomes of it.
+The compilers end when their input pipes close, so they end with this process in any case.
 """
 
 import csv
@@ -26,14 +26,14 @@ for line in sys.stdin:
 """
 
 MOST = 8
-"""Compilers at once."""
+"""The most compilers at once."""
 
 UNUSED = re.compile(r"(^|/)tests?/")
-"""Packages' own tests, a quarter of all files: whoever imports one has Python compile it then."""
+"""The packages' own tests, a quarter of all files. Python compiles such a file if it is ever imported."""
 
 
 class Compilers:
-    """Processes of `python`, the Python of `venv`, that compile what is installed there from now on."""
+    """Processes of `python`, the Python of `venv`, that compile the packages installed there from now on."""
 
     def __init__(self, venv: str, python: str) -> None:
         self._folders = glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages"))
@@ -47,20 +47,20 @@ class Compilers:
         ]
 
     def look(self) -> None:
-        """Have them compile the packages that were unpacked since the last look."""
+        """Pass on the packages that were unpacked since the last look."""
         for package in sorted(set(self._installed()) - self._known):
             self._known.add(package)
             for path in _sources(package):
                 self._hand_on(path)
 
     def _installed(self) -> Iterator[str]:
-        """The metadata's folder of each package that is unpacked."""
+        """Yield the metadata folder of each unpacked package."""
         for folder in self._folders:
             for installer in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "INSTALLER")):
                 yield os.path.dirname(installer)
 
     def _hand_on(self, path: str) -> None:
-        """To each in turn. What none compiles is compiled when it is imported."""
+        """Pass a file to the next compiler in turn. A file that none compiles is compiled when it is imported."""
         process = self._processes[self._next % len(self._processes)]
         self._next += 1
         try:
@@ -76,7 +76,7 @@ class Compilers:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Wait until all is compiled; after an error nothing more is."""
+        """Wait until everything is compiled. After an error, stop the compilers."""
         for process in self._processes:
             if kind is not None:
                 process.kill()
@@ -90,7 +90,7 @@ class Compilers:
 
 
 def _sources(package: str) -> List[str]:
-    """The Python files that a package's RECORD names and somebody may import; none where that cannot be read."""
+    """Return the Python files in a package's RECORD that may be imported, or none if the RECORD cannot be read."""
     folder = os.path.dirname(package)
     try:
         with open(os.path.join(package, "RECORD"), encoding="utf-8", newline="") as record:

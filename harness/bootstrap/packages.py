@@ -1,4 +1,4 @@
-"""Packages: those that a Python has, those that Podium asks for, and which of the former are kept."""
+"""Packages: those that a Python has, those that Podium requires, and which installed ones are kept."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Tuple
 OLDEST_PYTHON = (3, 11)  # pyproject.toml, requires-python
 OLDEST = {"torch": (2, 11), "triton": (3, 6)}  # pyproject.toml, dependencies
 
-# Run by the Python that may have torch: what does it have, and does its torch see a GPU?
+# Runs in the Python that may have torch: lists its packages, and whether its torch sees a GPU.
 PROBE = r"""
 import importlib.util, json, sysconfig
 from importlib import metadata
@@ -29,11 +29,11 @@ print("\n" + json.dumps({"versions": versions, "modules": modules, "gpu": gpu, "
 
 
 class Found(NamedTuple):
-    """What a Python has."""
+    """The packages of a Python."""
 
     versions: Dict[str, str]  # of every distribution, by its normalised name
-    modules: Dict[str, str]  # of "torch" and "triton", those that can be imported
-    gpu: bool  # its torch sees one
+    modules: Dict[str, str]  # of "torch" and "triton", if they can be imported
+    gpu: bool  # its torch sees a GPU
     sites: List[str]  # its site-packages folders
 
 
@@ -42,7 +42,7 @@ def probe(python: str) -> Found:
     answer = subprocess.run([python, "-c", PROBE], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         found = Found(**json.loads(answer.stdout.decode().splitlines()[-1]))
-    except (IndexError, ValueError):  # its torch took it down: as good as none
+    except (IndexError, ValueError):  # its torch crashed it: treat it as having nothing
         return Found({}, {}, False, [])
     return found._replace(versions={normalised(name): version for name, version in found.versions.items()})
 
@@ -56,14 +56,14 @@ def name_of(requirement: str) -> str:
 
 
 def read_pins(path: str) -> Dict[str, str]:
-    """Of constraints.txt: normalised name -> version."""
+    """Read constraints.txt: the version by normalised name."""
     with open(path) as file:
         pins = [line.split("#")[0].split("==") for line in file if "==" in line]
     return {name_of(name): version.strip() for name, version in pins}
 
 
 def read_requirements(path: str) -> Tuple[List[str], Dict[str, List[str]]]:
-    """Of pyproject.toml: the dependencies, and each extra's."""
+    """Read pyproject.toml: the dependencies, and those of each extra."""
     import tomllib  # new in Python 3.11
 
     with open(path, "rb") as file:
@@ -72,7 +72,7 @@ def read_requirements(path: str) -> Tuple[List[str], Dict[str, List[str]]]:
 
 
 def what_to_keep(found: Found, pins: Dict[str, str], requirements: List[str]) -> str:
-    """What is kept and why, or "" to install the pins."""
+    """Describe the packages to keep and the reason, or return "" to install the pins."""
     if found.gpu:
         names = " and ".join(
             f"{module} {version}{too_old(module, version)}" for module, version in sorted(found.modules.items())
@@ -90,8 +90,10 @@ def too_old(module: str, version: str) -> str:
 
 
 def ask_around(asked: List[str], pins: Dict[str, str], found: Found) -> Tuple[List[str], Dict[str, str]]:
-    """`asked` and `pins` such that pip keeps what is here: torch and triton always, the rest where its range allows."""
-    # By module, not by distribution: ROCm's triton has other names, and a torch built from source is 2.11.0a0 to pip.
+    """Change `asked` and `pins` so that pip keeps installed packages: torch and triton always, others if their version
+    is in range."""
+    # Decide by module, not by distribution: ROCm's triton has other names, and a torch built from source is 2.11.0a0 to
+    # pip.
     asked = [requirement for requirement in asked if name_of(requirement) not in found.modules]
     pins = {name: version for name, version in pins.items() if name not in found.versions and name not in found.modules}
     pins.update({name: found.versions[name] for name in found.modules if name in found.versions})
@@ -99,6 +101,6 @@ def ask_around(asked: List[str], pins: Dict[str, str], found: Found) -> Tuple[Li
 
 
 def pinned(requirement: str, pins: Dict[str, str]) -> str:
-    """`torch>=2.11; marker` as `torch==2.13.0; marker`, or as it is if it has no pin."""
+    """Return `torch>=2.11; marker` as `torch==2.13.0; marker`, or unchanged if it has no pin."""
     name, marker = name_of(requirement), requirement.partition(";")[2]
     return f"{name}=={pins[name]}" + (f";{marker}" if marker else "") if name in pins else requirement

@@ -1,17 +1,17 @@
-"""What files say: problems and submissions, the configuration, and what a scanner says of a source.
+"""Reads files: problems, submissions, the configuration, and a scanner's findings on a source.
 
     problems/*/problem.yml, reference.py  ─► problem ─────┐
     submissions/*/*.py, controls/*/*.py   ─► submission ──┼─► values of `model`
     configs/eval.yml                      ─► config ──────┘
                                              places        where those files lie: in the root, else bundled
-    a path                                ─► foreign: gpumode, kernelbench: problems in other projects' forms, and what
-                                             belongs to them: set_file, podium_file, formula
+    a path                                ─► foreign: gpumode, kernelbench: problems in other projects' forms, and
+                                             their extra files: set_file, podium_file, formula
                                              imported      names for such paths
                                              strict_yaml   reads YAML; an unknown or repeated key is an error
-                                             triage        what a scanner of sources finds; it decides nothing
-                                             choice        the cases of a problem that somebody asks for
+                                             triage        findings of a source scanner; it decides nothing
+                                             choice        the cases of a problem that a user asks for
 
-Nothing here runs what it reads.
+Nothing here runs the code that it reads.
 """
 
 from harness.catalog.places import default_root

@@ -1,4 +1,4 @@
-"""The cases that somebody asks for, of those that a problem has on a device: to look at, never to rank."""
+"""Selects the cases of a problem that a user asks for. A run of selected cases is never ranked."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from harness.model import Case, Problem
 
 
 def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequence[str]) -> Problem:
-    """`problem` with the cases `named`, each a benchmark case's number from 1 or a label as a run could have it, and of
-    them, or else of all, those that have each of `words`: as a whole value where one is called so, else in the label
-    (`has`).
+    """`problem` with the selected cases only. `named`: numbers of benchmark cases, counted from 1, or labels, also of
+    secret cases that a run could draw. `words`: of the named cases (of all, if none is named) keep those that have
+    every word. A word matches as a whole value if some case has such a value, else as a part of the label (`has`).
 
-    Raises UsageError for a case that there is not, and where none is left.
+    Raises UsageError for an unknown case, or if no case is left.
     """
     cases = problem.cases_for(device_kind)
     asked = [case_named(problem, device_kind, name) for name in named]
@@ -31,28 +31,30 @@ def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequ
 
 
 def _fits(case: Case, word: str, values: Collection[str]) -> bool:
-    """Whether a case has `word`: as a whole value if some case has it so, as `float16`, which `bfloat16` ends with."""
+    """True if the case has `word`. If `word` is a value of some case, it must be a whole value, because `bfloat16`
+    contains `float16`."""
     return word in case.words if word in values else has(case.label, word)
 
 
 def has(label: str, word: str) -> bool:
-    """Whether `word` stands in the label of a case: part of a name or of a word is enough, part of a number is not. `1`
-    and `batch=1` are in `batch=1`, and neither is in `batch=16`; `batch` is in both, `fp4` in `format=mxfp4`."""
+    """True if `word` occurs in a case's label. Part of a name or word is enough; part of a number is not. `1` and
+    `batch=1` occur in `batch=1`, but not in `batch=16`. `batch` occurs in both, `fp4` in `format=mxfp4`."""
     before = r"(?<![\w.-])" if word[:1].isdigit() else ""
     behind = r"(?![\w.])" if word[-1:].isdigit() else ""
     return re.search(before + re.escape(word) + behind, label) is not None
 
 
 def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]) -> Problem:
-    """As `choose` of a CPU's cases, all of them test cases: nothing is to be timed. Benchmark cases, which are large,
-    are among them only if they are named, or if no test case has the `words`."""
+    """As `choose` for a CPU's cases, but all become test cases, because nothing is timed. Benchmark cases are large.
+    They are included only if they are named, or if no test case has the `words`."""
     chosen = choose(problem, "cpu", named, words)
     tests, benchmarks = chosen.cpu.test, chosen.cpu.benchmark
     return chosen.only([*tests, *(benchmarks if named or not tests else ())], [], partial=chosen.partial)
 
 
 def case_named(problem: Problem, device_kind: str, name: str) -> Case:
-    """The case that `name` means: a benchmark case's number from 1, or the label of any. Raises UsageError."""
+    """The case that `name` means: the number of a benchmark case, counted from 1, or any case's label. Raises
+    UsageError."""
     benchmarks = problem.cases_for(device_kind).benchmark
     if re.fullmatch(r"-?[0-9]{1,9}", name):
         if not 1 <= int(name) <= len(benchmarks):
@@ -66,7 +68,7 @@ def case_named(problem: Problem, device_kind: str, name: str) -> Case:
 
 
 def no_such_case(problem: Problem, label: str) -> UsageError:
-    """What is wrong with a label that no case has: a value that no run draws, or else what was probably meant."""
+    """The error for a label that no case has. It names the value that no run draws, or else the nearest label."""
     reason = problem.refusal(label)
     if reason is not None:
         return UsageError(f"{problem.name} has no case {label!r}", reason)

@@ -1,4 +1,4 @@
-"""configs/eval.yml: how a run is sampled. How long it may take is in each problem's own limits."""
+"""configs/eval.yml: how a run is sampled. Time limits are in each problem's own file."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from harness.catalog import places, strict_yaml
 from harness.model import Value
 
 DUEL_PAIRS = 8
-"""Of processes in a duel, unless another number is asked for."""
+"""The pairs of processes in a duel, unless the user asks for another number."""
 
 MOST_DUEL_PAIRS = 128
-"""They tell a difference four times smaller than DUEL_PAIRS do, and take sixteen times as long."""
+"""The most pairs: they resolve a difference four times smaller than DUEL_PAIRS does, and take sixteen times as long."""
 
 
 class Sampling(Value):
     """How a benchmark case is sampled on one kind of device.
 
-    After `processes` their spread decides how many more follow, at most `extra_processes`: as many as make the
-    half-width of the score's interval at most `target_half_width`, a fraction of the score (`stats.enough`). Where the
-    most of them would leave it above twice that, as many follow as bring it to `most_half_width`, and none where the
-    most of them would not. In a process after which the judge's own work is further than `anchor_tolerance` from its
-    median, as a fraction, the machine was disturbed; None: it is noted and nothing more.
+    After `processes` processes, their spread decides how many more follow (`stats.enough`), at most `extra_processes`.
+    The aim is a half-width of the score's interval of at most `target_half_width`, a fraction of the score. If even the
+    most processes would leave it above twice the target, the aim is `most_half_width` instead. If they would miss that
+    too, none follow.
 
-    A run whose score has an interval with a larger half-width than `most_half_width`, a fraction of the score, is not
-    ranked; None: all are.
+    The machine was disturbed in a process if the judge's own work after it differs from its median by more than the
+    fraction `anchor_tolerance`. None: the difference is recorded only.
 
-    `fresh`: each timed process has an interpreter of its own. Otherwise those of a run on a CPU are forked from one,
-    which takes a second less; they share one layout of memory then, and what that does to latency is not in the
-    interval.
+    A run is not ranked if the half-width of its score's interval exceeds `most_half_width`, a fraction of the score.
+    None: no limit.
+
+    `fresh`: each timed process has its own interpreter. Otherwise the processes of a run on a CPU are forked from one
+    interpreter, which saves a second each. They then share one memory layout, and its effect on latency is missing from
+    the interval.
     """
 
     processes: int = Field(ge=1)
@@ -53,17 +55,18 @@ class Sampling(Value):
         return self
 
     def samples_for(self, pilot_ns: float, judging_s: float) -> int:
-        """How often to sample a case whose pilot took `pilot_ns`, and whose calls take `judging_s` to make and check.
+        """How often to sample a case. `pilot_ns`: the duration of its pilot. `judging_s`: the time to prepare and check
+        one call.
 
-        The judge's choice, made once and kept.
+        The judge chooses once per case and keeps the number.
         """
         affordable = min(self.budget_s * 1e9 / pilot_ns, self.judging_budget_s / judging_s)
         return int(min(max(affordable, self.min_samples), self.max_samples))
 
 
 class EvalConfig(Value):
-    """`rank_worker_timed`: a board without any run that the judge timed ranks those that the submissions' own processes
-    timed. It is of boards, so no run stores it."""
+    """configs/eval.yml as a value. `rank_worker_timed`: a board without any run timed by the judge ranks worker-timed
+    runs. It concerns boards, so no run stores it."""
 
     cpu: Sampling
     gpu: Sampling
@@ -78,5 +81,5 @@ class EvalConfig(Value):
 
 
 def load_config(root: Path) -> EvalConfig:
-    """Raises ProblemError naming the file and the key that is wrong."""
+    """The configuration of `root`. Raises ProblemError that names the file and the wrong key."""
     return strict_yaml.read(places.find(root, places.SETTINGS), EvalConfig)

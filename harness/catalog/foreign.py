@@ -1,8 +1,8 @@
-"""Problems in other projects' forms, by their path.
+"""Loads problems in other projects' forms, by path.
 
-    a folder with task.yml     ─► gpumode        a problem of GPU MODE's competitions
-    a .yaml that lists some    ─► gpumode        names them
-    a .py file                 ─► kernelbench    a task of KernelBench; TASK.py:float16 is the same in that precision
+    a folder with task.yml           ─► gpumode        a problem of GPU MODE's competitions
+    a .yaml that lists such folders  ─► set_file       names of the folders
+    a .py file                       ─► kernelbench    a task of KernelBench; TASK.py:float16 is it in that precision
 
 Nothing here runs or imports their code.
 """
@@ -19,7 +19,7 @@ TASK = "task.yml"
 
 
 def load(root: Path, path: Path) -> Problem:
-    """The problem at `path`. Raises UsageError if there is none, ProblemError if its files cannot be judged by."""
+    """The problem at `path`. Raises UsageError if there is none, ProblemError if its files cannot be used."""
     path = path.absolute()
     if path.name == TASK:
         path = path.parent
@@ -48,16 +48,16 @@ def _what_is_there(path: Path) -> str:
     if path.is_dir():
         return f"the folder has no {TASK}"
     if path.exists():
-        return "the file is none of Python"
+        return "it is not a Python file"
     if ":/" in str(path):
-        return "an address is not fetched, so name a checkout of it on this machine"
+        return "addresses are not fetched: name a checkout on this machine"
     if ":" in path.name and path.with_name(path.name.rpartition(":")[0] or path.name).exists():
-        return "only the file of a task has a precision behind a colon"
+        return "only a task's file can have a precision after a colon"
     return "nothing is there"
 
 
 def baselines(problem: Problem) -> list[Submission]:
-    """Those that come with a problem, to be timed in turns with a submission."""
+    """The baselines that come with a problem, to be timed in turns with a submission."""
     if problem.foreign is None or problem.foreign.form != "kernelbench":
         return []
     from harness.catalog import kernelbench
@@ -66,24 +66,24 @@ def baselines(problem: Problem) -> list[Submission]:
 
 
 def _with_precision(path: Path) -> tuple[Path, Precision | None]:
-    """A task's file, and what follows it behind a colon. Raises UsageError where that is no precision."""
+    """A task's file and the precision after the colon, if there is one. Raises UsageError for an unknown precision."""
     name, colon, said = path.name.rpartition(":")
     if not colon or not name.endswith(".py") or path.exists():
         return path, None
     known = get_args(Precision)
     if said not in known:
-        raise UsageError(f"{said!r} is no precision of a task", did_you_mean(said, known))
+        raise UsageError(f"{said!r} is not a precision of a task", did_you_mean(said, known))
     return path.with_name(name), cast(Precision, said)
 
 
 def load_all(root: Path, path: Path) -> list[Problem]:
-    """The problem at `path`, or all that a set file lists. Raises as `load`."""
+    """The problem at `path`, or all problems that a set file lists. Raises as `load` does."""
     return [load(root, place) for place in places(path.absolute())]
 
 
 def places(path: Path) -> list[Path]:
-    """Where the problem at `path` lies, or each that a set file lists. Raises ProblemError for a set file that lists
-    none, or a folder that is not there."""
+    """The path of the problem, or the paths of all problems that a set file lists. Raises ProblemError if a set file
+    lists none or a listed folder is missing."""
     if path.suffix in (".yaml", ".yml") and path.exists() and path.name != TASK:
         from harness.catalog import set_file
 

@@ -1,4 +1,4 @@
-"""Formulas of a case's parameters, as podium.yml gives them for costs: `2 * m * n * k`, `4 * (m + n)`."""
+"""Formulas of a case's parameters, which podium.yml uses for costs: `2 * m * n * k`, `4 * (m + n)`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_CHARS = 1000
 
 
 def value(formula: str, parameters: Mapping[str, Any]) -> float:
-    """What `formula` comes to: numbers, parameters that are numbers, + - * / // and parentheses.
+    """The value of `formula`. It may contain numbers, parameters that are numbers, + - * / // and parentheses.
 
-    Raises ProblemError for anything else, and where it divides by zero or comes out negative.
+    Raises ProblemError for anything else, for a division by zero and for a negative value.
     """
     try:
         tree = ast.parse(formula[:_MOST_CHARS], mode="eval").body
@@ -43,5 +43,5 @@ def _value(node: ast.expr, parameters: Mapping[str, Any]) -> Any:
         number = parameters.get(node.id)
         if isinstance(number, int | float):
             return number
-        raise ProblemError(f"{node.id} in a formula is no number of the case", did_you_mean(node.id, parameters))
+        raise ProblemError(f"{node.id} in a formula is not a number of the case", did_you_mean(node.id, parameters))
     raise ProblemError(f"a formula cannot have {ast.unparse(node)!r}", "it has numbers, parameters, + - * / // and ()")

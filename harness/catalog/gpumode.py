@@ -1,11 +1,11 @@
-"""Problems of GPU MODE's competitions: a folder with task.yml, read as it is.
+"""Loads problems of GPU MODE's competitions: folders with a task.yml, used unchanged.
 
     <set>.yaml                 name, deadline and GPUs of each folder (set_file)
     <set>/<folder>/task.yml    files, tests, benchmarks, timeouts, ranking_by
-    <set>/<folder>/*.py        task, utils, reference: what `files` lists, eval.py aside, which is never imported
-    <set>/<folder>/podium.yml  optional: what Podium cannot know (podium_file)
+    <set>/<folder>/*.py        task, utils, reference: the entries of `files` except eval.py, which is never imported
+    <set>/<folder>/podium.yml  optional: facts that task.yml lacks (podium_file)
 
-The format: github.com/gpu-mode/kernelbot, src/libkernelbot/task.py. Nothing here runs what it reads.
+The format: github.com/gpu-mode/kernelbot, src/libkernelbot/task.py. Nothing here runs the code that it reads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Prob
 
 SUBMISSION = "@SUBMISSION@"
 STAGE_S = 180.0
-"""What a stage may take where task.yml does not say."""
+"""The time limit of a stage if task.yml gives none."""
 
 REPORTED_RTOL = REPORTED_ATOL = 1e-5
-"""What a mismatch report calls wrong, where reference.py states no tolerance of its own to make_match_reference."""
+"""The limits by which a mismatch report marks elements as wrong, if reference.py passes none to make_match_reference.
+"""
 
 TAKEN = {*sys.stdlib_module_names, "torch", "numpy", "triton", "harness", "submission"}
-"""What judge and worker import themselves: a module of the problem's must not come in its place."""
+"""Modules that judge and worker import themselves. A module of the problem must not replace them."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
@@ -44,7 +45,7 @@ class _File(BaseModel):
 
 
 class _TaskFile(BaseModel):
-    """task.yml as written; keys that decide nothing here are left alone."""
+    """task.yml as written. Keys without an effect here are ignored."""
 
     files: list[_File]
     lang: Literal["py", "cu"] = "py"
@@ -61,7 +62,7 @@ class _TaskFile(BaseModel):
 
 
 def load_folder(root: Path, folder: Path) -> Problem:
-    """The problem in `folder`. Raises ProblemError with one sentence for what cannot be judged here."""
+    """The problem in `folder`. Raises ProblemError with one sentence if it cannot be judged here."""
     yml, own = folder / "task.yml", folder / "podium.yml"
     stated, ours = strict_yaml.read(yml, _TaskFile), podium_file.read(own)
     if stated.lang != "py":
@@ -86,7 +87,7 @@ def load_folder(root: Path, folder: Path) -> Problem:
     listed = set_file.listing(folder)
     name = ours.name or (listed.name if listed is not None else folder.name)
     if not _NAME.fullmatch(name):
-        raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "give another: name in podium.yml")
+        raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "set another name in podium.yml")
     return Problem(
         name=f"{name}-gpumode" if name in problem_names(root) else name,
         title=name,
@@ -121,7 +122,7 @@ def load_folder(root: Path, folder: Path) -> Problem:
 
 
 def _modules(yml: Path, files: Sequence[_File]) -> dict[str, Path]:
-    """The Python files that belong to the problem, by the names under which they import each other."""
+    """The problem's Python files, by the names under which they import each other."""
     found = {}
     for file in files:
         if file.source == SUBMISSION or not file.name.endswith(".py") or file.name == "eval.py":
@@ -138,7 +139,8 @@ def _modules(yml: Path, files: Sequence[_File]) -> dict[str, Path]:
 
 
 class _Outline(BaseModel):
-    """The parameters of generate_input, as far as its text tells: None where it takes any."""
+    """The parameters of generate_input, each with whether it is required. None if the text does not tell them, or if it
+    takes any."""
 
     parameters: dict[str, bool] | None
 
@@ -151,7 +153,7 @@ def _outline(path: Path) -> _Outline:
         raise ProblemError(f"{path}{line}: {error.msg}") from None
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     if "generate_input" not in functions:
-        return _Outline(parameters=None)  # it may be imported from another of the files
+        return _Outline(parameters=None)  # it may be imported from another file
     arguments = functions["generate_input"].args
     if arguments.kwarg is not None:
         return _Outline(parameters=None)
@@ -166,7 +168,7 @@ def _outline(path: Path) -> _Outline:
 def _cases(
     path: Path, section: str, entries: Sequence[Mapping[str, CaseValue]], outline: _Outline, seeded: bool = True
 ) -> tuple[Case, ...]:
-    """The cases of a list without their seeds, which are public; of those that are then alike, one."""
+    """The cases of a list. Their seeds are dropped, because they are public. Cases that are then equal are merged."""
     found: dict[str, Case] = {}
     for index, entry in enumerate(entries):
         where = f"{path}: {section}[{index}]"
@@ -201,7 +203,7 @@ def _limits(path: Path, stated: _TaskFile, ours: PodiumFile) -> Limits:
 
 
 def _reported(reference: Path) -> Tolerance:
-    """What a mismatch report calls wrong: what reference.py gives to make_match_reference, where it does."""
+    """The tolerance of a mismatch report: the one that reference.py passes to make_match_reference, if it does."""
     given: dict[str, Any] = {"rtol": REPORTED_RTOL, "atol": REPORTED_ATOL}
     for node in ast.walk(ast.parse(strict_yaml.read_text(reference))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == _MATCHER:

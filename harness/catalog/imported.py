@@ -1,8 +1,8 @@
-"""Problems of other projects that are called by a name: `import` writes the names down, with where each problem lies.
+"""Names for problems of other projects. `import` writes a file with each name and its path.
 
     configs/imported.yml      vectoradd_v2: /home/me/reference-kernels/problems/pmpp_v2/vectoradd_py
 
-Their files stay where they are.
+The problems' files stay where they are.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class _Imported(RootModel[dict[str, str]]):
 
 
 def paths(root: Path) -> dict[str, str]:
-    """By name where each lies. Raises ProblemError where the file cannot be read."""
+    """The path of each imported problem, by name. Raises ProblemError if the file cannot be read."""
     file = root / FILE
     return dict(_read(file, file.stat().st_mtime_ns)) if file.exists() else {}
 
 
 @functools.lru_cache(maxsize=8)
 def _read(file: Path, changed_ns: int) -> dict[str, str]:
-    """A server asks every second, and of 250 tasks it takes long."""
+    """Cached, because a server asks every second and parsing 250 entries is slow."""
     return strict_yaml.read(file, _Imported).root
 
 
 def files(path: Path) -> list[Path]:
-    """Of the problem at `path` the files that say what it is; those that a folder shares with its neighbours too."""
+    """The files that define the problem at `path`, including those that its folder shares with its neighbours."""
     if path.is_dir():
         beside = [*path.parent.glob("*.py"), *path.parent.glob("*.yaml")]
         return [*path.glob("*.yml"), *path.glob("*.py"), *beside]
@@ -48,13 +48,13 @@ def files(path: Path) -> list[Path]:
 
 
 def text(found: Mapping[str, str]) -> str:
-    """What the file is to hold."""
+    """The content of the file for these names."""
     return _HEAD + yaml.safe_dump(dict(found), sort_keys=True, allow_unicode=True, width=4096)
 
 
 def problems_beneath(folder: Path) -> Iterator[Path]:
-    """The folders with a task.yml, and KernelBench's tasks in `folder` itself and in folders called level1, level2 and
-    so on, in order of their paths."""
+    """The problems beneath `folder`, in order of path: folders with a task.yml, and KernelBench tasks in `folder`
+    itself and in folders called level1, level2 and so on."""
     for place, folders, files in os.walk(folder):
         here = Path(place)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _NO_PROBLEMS)
@@ -66,11 +66,11 @@ def problems_beneath(folder: Path) -> Iterator[Path]:
 
 
 def _is_task(path: Path) -> bool:
-    """Whether it looks like one: what else lies there is nobody's mistake."""
+    """True if the file looks like a task. Other files in the folder are skipped without an error."""
     return path.suffix == ".py" and b"def get_init_inputs" in path.read_bytes()
 
 
 def _numbered(path: Path) -> tuple[int, str]:
-    """2_x before 10_x."""
+    """A sort key that puts 2_x before 10_x."""
     number = path.stem.partition("_")[0]
     return int(number) if number.isdigit() else 0, path.stem

@@ -1,10 +1,10 @@
-"""KernelBench's tasks: one Python file with a class Model, get_inputs() and get_init_inputs(), read as it is.
+"""Loads KernelBench's tasks: one Python file with a class Model, get_inputs() and get_init_inputs(), used unchanged.
 
     level1/1_Square.py           class Model(nn.Module), get_inputs, get_init_inputs; sizes are constants of the module
     level1/1_Square.podium.yml   optional (podium_file): `shapes` has other numbers for these constants on a CPU
 
-The task's one case is its constants. The format: github.com/ScalingIntelligence/KernelBench. Nothing here runs what it
-reads.
+A task has one case: its constants. The format: github.com/ScalingIntelligence/KernelBench. Nothing here runs the code
+that it reads.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from harness.errors import ProblemError, did_you_mean
 from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Precision, Problem, Submission, Tolerance
 
 TOLERANCE = 1e-4
-"""KernelBench's rtol and atol for float32. For what is less exact the judge allows HALF_TOLERANCE."""
+"""KernelBench's rtol and atol for float32. For less exact dtypes the judge allows HALF_TOLERANCE."""
 
 HALF_TOLERANCE = 1e-2
 
 CALL_S = 180.0
-"""What a call may take: the first one of a compiled model compiles, more than a minute on two busy processors."""
+"""The time limit of a call. The first call of a compiled model compiles, which takes more than a minute on two busy
+processors."""
 
 _NEEDED = {"Model": ast.ClassDef, "get_inputs": ast.FunctionDef, "get_init_inputs": ast.FunctionDef}
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
 def load_task(root: Path, path: Path, precision: Precision | None = None) -> Problem:
-    """The task in the file at `path`, its weights and inputs cast to `precision` if one is given: that is a problem of
-    its own. Raises ProblemError with one sentence where it is none."""
+    """The task in the file at `path`. With `precision`, its weights and inputs are cast to it, and the task is a
+    problem of its own. Raises ProblemError with one sentence if the file is not a task."""
     own = path.with_suffix(".podium.yml")
     ours = podium_file.read(own)
     for key in ("seed_below", "compat", "strict", "oracle", "tolerances", "cpu"):
@@ -52,7 +53,7 @@ def load_task(root: Path, path: Path, precision: Precision | None = None) -> Pro
     level = path.parent.name if re.fullmatch(r"level\d", path.parent.name) else ""
     name = "_".join(filter(None, (ours.name or "_".join(filter(None, (level, path.stem))), precision)))
     if not _NAME.fullmatch(name):
-        raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"give another: name in {own.name}")
+        raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"set another name in {own.name}")
     return Problem(
         name=f"{name}-kernelbench" if name in problem_names(root) else name,
         title=name,
@@ -73,7 +74,7 @@ def load_task(root: Path, path: Path, precision: Precision | None = None) -> Pro
 
 
 def baselines(problem: Problem) -> list[Submission]:
-    """The task's own Model as submissions: as it is, and through torch.compile."""
+    """The task's own Model as two submissions: unchanged, and through torch.compile."""
     assert problem.foreign is not None
     text = strict_yaml.read_text(problem.foreign.path)
     return [
@@ -96,8 +97,8 @@ _BASELINES = {
 
 
 def constants_of(path: Path, text: str) -> dict[str, CaseValue]:
-    """The module's constants that are numbers, or lists or tuples of whole numbers, by name. Raises ProblemError where
-    the file is no task."""
+    """The module's constants that are numbers, or lists or tuples of whole numbers, by name. Raises ProblemError if the
+    file is not a task."""
     try:
         module = ast.parse(text)
     except SyntaxError as error:
@@ -106,7 +107,7 @@ def constants_of(path: Path, text: str) -> dict[str, CaseValue]:
     for name, kind in _NEEDED.items():
         if there.get(name) is not kind:
             what = "class" if kind is ast.ClassDef else "function"
-            raise ProblemError(f"{path} is no task of KernelBench's form: it has no {what} {name}")
+            raise ProblemError(f"{path} is not a task of KernelBench's form: it has no {what} {name}")
     found: dict[str, CaseValue] = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -117,7 +118,7 @@ def constants_of(path: Path, text: str) -> dict[str, CaseValue]:
 
 
 def with_constants(text: str, constants: dict[str, Any]) -> ast.Module:
-    """The module, its constants replaced by others of their names. What is computed from them follows."""
+    """The module with these values for its constants of the same names. Values computed from the constants follow."""
     module = ast.parse(text)
     for node in module.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -1,10 +1,10 @@
-"""podium.yml: what whoever brings a problem in another project's form may add to it. Every key may be left out.
+"""podium.yml: the facts that a user may add to a problem in another project's form. Every key is optional.
 
-name, revision     what boards call it; raised where results from before are no longer comparable
-seed_below         the least whole number above all seeds
+name, revision     the name on boards; the revision is raised when earlier results are no longer comparable
+seed_below         all seeds are below this number
 strict: inputs     a submission may change only the inputs that ref_kernel changes, and buffers
 compat: text       truth values reach the generator as the words True and False, as GPU MODE's eval.py passes them
-tolerances         as in problem.yml: these decide, and not the folder's checker
+tolerances         as in problem.yml: they decide instead of the folder's checker
 oracle: float64    with tolerances: they hold against ref_kernel of the inputs in float64
 cost               {format: {bytes: formula, flops: {dtype: formula}}}: without it there is no floor
 cpu                {test: [...], benchmark: [...]}: cases for machines without a GPU
@@ -56,7 +56,7 @@ class PodiumFile(_Strict):
     @model_validator(mode="after")
     def _an_oracle_for_something(self) -> PodiumFile:
         if self.oracle and not self.tolerances:
-            raise ValueError("oracle needs tolerances: the folder's own checker computes what it compares with")
+            raise ValueError("oracle needs tolerances: the folder's own checker computes its expected values itself")
         return self
 
     @property
@@ -68,17 +68,17 @@ class PodiumFile(_Strict):
 
     @property
     def named_tolerances(self) -> dict[str, tuple[Tolerance, ...]]:
-        """As `Problem.tolerances` has them."""
+        """The tolerances in the form of `Problem.tolerances`."""
         return {name: tuple(v) if isinstance(v, list) else (v,) for name, v in self.tolerances.items()}
 
 
 def read(path: Path) -> PodiumFile:
-    """The file at `path`; one that says nothing where there is none. Raises ProblemError."""
+    """The file at `path`, or an empty PodiumFile if there is none. Raises ProblemError."""
     return strict_yaml.read(path, PodiumFile) if path.exists() else PodiumFile()
 
 
 def check_costs(path: Path, stated: PodiumFile, cases: tuple[Case, ...]) -> None:
-    """Raises ProblemError for a formula without a value in one of `cases`."""
+    """Raises ProblemError if a cost formula has no value for one of `cases`."""
     for cost in stated.costs.values():
         for case in cases:
             for text in (cost.bytes, *cost.flops.values()):

@@ -1,8 +1,8 @@
-"""Finding problems on disk and turning them into values.
+"""Finds problems on disk and turns them into values.
 
     problems/<problem>/problem.yml    ─► Problem     strict: an unknown key, a case that lacks a parameter, a duplicate
-    problems/<problem>/reference.py   ─► its generate_input's parameters, read without importing it
-    reference/*.py                    ─► a part of each problem's sha256: what reference.py files import
+    problems/<problem>/reference.py   ─► the parameters of its generate_input, read without importing it
+    reference/*.py                    ─► part of each problem's sha256, because reference.py files import them
 
 Nothing here runs or imports a problem's code, and nothing needs torch.
 """
@@ -35,13 +35,13 @@ from harness.model import (
 
 
 def problem_names(root: Path) -> list[str]:
-    """The problems under `root/problems`, and those that are bundled, by name."""
+    """The names of the problems under `root/problems` and of the bundled ones."""
     files = (path for place in places.places(root) for path in (place / "problems").glob("*/problem.yml"))
     return sorted({path.parent.name for path in files})
 
 
 def changed_ns(root: Path, name: str) -> dict[str, int]:
-    """When each file that says what the problem called `name` is was last changed; of an imported one, too. Raises
+    """The modification time of each file that defines the problem called `name`, which may be an imported one. Raises
     ProblemError."""
     elsewhere = imported.paths(root).get(name) if name not in problem_names(root) else None
     if elsewhere is None:
@@ -51,7 +51,7 @@ def changed_ns(root: Path, name: str) -> dict[str, int]:
 
 
 def load_problem(root: Path, name: str) -> Problem:
-    """The problem called `name`, imported ones included, or the one in another project's form that lies at that path.
+    """The problem called `name`, also an imported one, or the problem in another project's form at that path.
 
     Raises UsageError if there is none, ProblemError if its files are broken.
     """
@@ -73,8 +73,8 @@ def load_problem(root: Path, name: str) -> Problem:
 
 
 def load_problems(root: Path, name: str | None) -> list[Problem]:
-    """The problem called `name`, those that a set file at that path lists, or without a name all under
-    `root/problems`. Raises as `load_problem`."""
+    """The problem called `name`, or all that a set file at that path lists. Without a name, all under `root/problems`.
+    Raises as `load_problem` does."""
     if name is not None and name.endswith((".yaml", ".yml")):
         from harness.catalog import foreign
 
@@ -83,13 +83,13 @@ def load_problems(root: Path, name: str | None) -> list[Problem]:
 
 
 def problem_of(root: Path, run: Run) -> Problem:
-    """The problem that `run` was judged on; one in another project's form from where it lay then. Raises as
-    `load_problem`."""
+    """The problem that `run` was judged on. A problem in another project's form is loaded from the path that it had
+    then. Raises as `load_problem` does."""
     return load_problem(root, str(run.environment.get(PATH_OF_PROBLEM, run.problem)))
 
 
 PATH_OF_PROBLEM = "problem_path"
-"""In a run's environment, where its problem is none under problems/."""
+"""The key in a run's environment for the path of its problem, if the problem is not under problems/."""
 
 
 class _Strict(BaseModel):
@@ -103,7 +103,7 @@ class _CaseLists(_Strict):
 
 
 class _ProblemFile(_Strict):
-    """problem.yml as written. Its keys are explained in docs/problems.md."""
+    """problem.yml as written. docs/problems.md explains its keys."""
 
     name: str
     title: str
@@ -150,7 +150,8 @@ def _read_problem(folder: Path) -> Problem:
 
 
 def sha256_of(files: Sequence[Path]) -> str:
-    """Of the names and the contents of `files`, in this order: of another one's text none can be taken for its own."""
+    """A hash of the names and contents of `files`, in this order. Each content is hashed on its own, so text cannot
+    move from one file to the next without changing the result."""
     listed = [f"{file.name} {hashlib.sha256(_content(file)).hexdigest()}\n" for file in files]
     return hashlib.sha256("".join(listed).encode()).hexdigest()
 
@@ -164,8 +165,8 @@ def _content(file: Path) -> bytes:
 
 @dataclass(frozen=True)
 class _Outline:
-    """What reference.py defines, as far as problem.yml must agree with it. `parameters` are those of a case, each with
-    whether it has to be given."""
+    """The definitions in reference.py that problem.yml must agree with. `parameters`: those of a case, each with
+    whether it is required."""
 
     parameters: dict[str, bool]
     functions: frozenset[str]
@@ -221,7 +222,8 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
 
 
 def _probed(test: Sequence[Case], benchmark: Sequence[Case]) -> dict[str, tuple[CaseValue, ...]]:
-    """What test cases state and some benchmark case leaves out: other inputs of one shape. Steps are more calls."""
+    """The parameters that test cases state and some benchmark case omits, with their values: other inputs of the same
+    shape. `steps` is excluded, because it means more calls."""
     found: dict[str, list[CaseValue]] = {}
     for case in test:
         for name, value in case.parameters.items():
@@ -259,7 +261,7 @@ def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None
         return
     name = sampled.parameter
     if name not in outline.parameters:
-        message = f"{path}: sampled_rows.parameter: {name} is no parameter of generate_input"
+        message = f"{path}: sampled_rows.parameter: {name} is not a parameter of generate_input"
         raise ProblemError(message, did_you_mean(name, outline.parameters))
     for case in problem.every_case:
         if not isinstance(case.parameters.get(name), int):
@@ -285,14 +287,18 @@ def _check_names(path: Path, problem: Problem) -> None:
             raise ProblemError(f"{path}: {key} names {twice[0]} twice")
     for name in problem.in_place:
         if name not in problem.inputs:
-            raise ProblemError(f"{path}: in_place names {name}, which is no input", did_you_mean(name, problem.inputs))
+            raise ProblemError(
+                f"{path}: in_place names {name}, which is not an input", did_you_mean(name, problem.inputs)
+            )
     described = {*problem.outputs, *problem.in_place}
     for name in described - problem.axes.keys():
         raise ProblemError(f"{path}: axes does not name the axes of {name}")
     for name in problem.axes:
         if name not in described and name.partition(".")[0] not in problem.inputs:
             known = [*problem.outputs, *problem.inputs]
-            raise ProblemError(f"{path}: axes names {name}, which is no output and no input", did_you_mean(name, known))
+            raise ProblemError(
+                f"{path}: axes names {name}, which is neither an output nor an input", did_you_mean(name, known)
+            )
 
 
 def _check_tolerances(path: Path, problem: Problem) -> None:

@@ -1,7 +1,8 @@
-"""A competition of GPU MODE's: a YAML file that lists folders, each with its name, its deadline and the GPUs it is for.
+"""A set file of GPU MODE: a YAML file that lists a competition's folders, each with its name, its deadline and its
+GPUs.
 
     name: pmpp v2
-    deadline: "2025-12-30"         of all; a folder's own wins, and an empty one is none
+    deadline: "2025-12-30"         for all folders; a folder's own deadline wins, and an empty one counts as none
     problems:
       - {directory: pmpp_v2/vectoradd_py, name: vectoradd_v2, deadline: "2025-06-30 23:59", gpus: [H100, MI300]}
 
@@ -21,7 +22,7 @@ from harness.errors import ProblemError
 
 
 def _time(stated: Any) -> Any:
-    """A deadline as written: a day, by which its beginning is meant, or a day and a time."""
+    """A deadline as written: a day and a time, or a day alone, which means its beginning."""
     if stated in (None, ""):
         return None
     if isinstance(stated, datetime):  # YAML's own form, with seconds and without quotes
@@ -32,7 +33,7 @@ def _time(stated: Any) -> Any:
             return datetime.strptime(text.strip(), form).replace(tzinfo=UTC)
         except ValueError:
             continue
-    raise ValueError(f"{stated!r} is no time: write 2025-06-30 23:59 or 2025-06-30")
+    raise ValueError(f"{stated!r} is not a time: write 2025-06-30 23:59 or 2025-06-30")
 
 
 Time = Annotated[datetime | None, BeforeValidator(_time)]
@@ -53,8 +54,8 @@ class _SetFile(BaseModel):
 
 
 def folders(path: Path) -> list[tuple[Listed, Path]]:
-    """What the set file at `path` lists, and where each lies. Raises ProblemError for a file that lists nothing, or a
-    folder that is not there."""
+    """The folders that the set file at `path` lists, with their paths. Raises ProblemError if it lists none, or if a
+    folder is missing."""
     found = [(each, path.parent / each.directory) for each in _read(path)]
     for each, folder in found:
         if not (folder / "task.yml").exists():
@@ -63,13 +64,13 @@ def folders(path: Path) -> list[tuple[Listed, Path]]:
 
 
 def listing(folder: Path) -> Listed | None:
-    """What a set file in one of the two folders above says of `folder`, if one does."""
+    """The entry for `folder` in a set file in one of the two folders above it. None if there is no entry."""
     for above in folder.parents[:2]:
         for path in sorted(above.glob("*.yaml")):
             try:
                 listed = _read(path)
             except ProblemError:
-                continue  # some other YAML file
+                continue  # another kind of YAML file
             for each in listed:
                 if (above / each.directory).resolve() == folder.resolve():
                     return each

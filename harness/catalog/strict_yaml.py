@@ -1,4 +1,4 @@
-"""YAML files read strictly: what is wrong is named with its file, line or key, and the nearest valid key."""
+"""Reads YAML files strictly. An error names the file, the line or key, and the nearest valid key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(path: Path, model: type[Model]) -> Model:
 
 
 def read_text(path: Path) -> str:
-    """The text of `path`. Raises ProblemError if it is missing or no UTF-8."""
+    """The text of `path`. Raises ProblemError if it is missing or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -39,7 +39,7 @@ _VALID = "Input should be a valid "
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, which PyYAML would settle silently in favour of the later one."""
+    """Refuses a repeated key. PyYAML would silently take the later one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -60,14 +60,14 @@ def _parse(path: Path, text: str) -> Any:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ProblemError(f"{path}{line}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        # PyYAML lets through whatever its constructors raise: 2026-13-45 is a ValueError, for one.
-        raise ProblemError(f"{path} is no YAML that can be read: {error}") from None
+        # PyYAML lets its constructors' errors through: 2026-13-45 is a ValueError, for example.
+        raise ProblemError(f"{path} cannot be read as YAML: {error}") from None
 
 
 def _first_complaint(path: Path, model: type[BaseModel], document: Any, error: ValidationError) -> str:
     complaints = error.errors()
-    # A misspelt key is also a missing one, and a value that fits no branch of a union fails in each: the most telling
-    # complaint is an unknown key, then the one deepest inside what was written.
+    # A misspelt key is also a missing one, and a value that fits no branch of a union fails in each. So prefer a
+    # complaint about an unknown key, then the complaint deepest inside the document.
     unknown = [complaint for complaint in complaints if complaint["type"] == "extra_forbidden"]
     complaint = unknown[0] if unknown else max(complaints, key=lambda each: len(_written(each["loc"], document)))
     where = _written(complaint["loc"], document)
@@ -77,14 +77,15 @@ def _first_complaint(path: Path, model: type[BaseModel], document: Any, error: V
     if complaint["type"] == "missing":
         return f"{path}: {_dotted([*where, complaint['loc'][-1]])} is missing"
     kinds = [each["msg"].removeprefix(_VALID) for each in complaints if _written(each["loc"], document) == where]
-    if len(kinds) > 1 and all(each["msg"].startswith(_VALID) for each in complaints):  # of a union, each its own
+    if len(kinds) > 1 and all(each["msg"].startswith(_VALID) for each in complaints):  # one a branch
         *first, last = dict.fromkeys(kinds)
         return f"{path}: {_dotted(where)}: must be a valid {', '.join(first)} or {last}"
     return f"{path}: {_dotted(where) or 'the document'}: {_in_words(complaint, _model_at(model, where))}"
 
 
 def _in_words(complaint: ErrorDetails, model: type[BaseModel]) -> str:
-    """What is wrong with a value, in no words of pydantic's. `model`: what it should be, where it should be one."""
+    """A complaint about a value, without pydantic's terms. `model`: the type that the value should have, if it is a
+    model."""
     if complaint["type"] == "model_type":
         needed = [name for name, field in model.model_fields.items() if field.is_required()]
         return "must be keys with values" + (
@@ -100,8 +101,8 @@ def _dotted(where: list[str | int]) -> str:
 
 
 def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
-    """A place as the writer of `document` knows it: of pydantic's place only what is a key or an index there, and not
-    the branches of unions, which it puts between."""
+    """The place of a complaint as the writer of `document` sees it: only the keys and indices. Pydantic also lists the
+    branches of unions."""
     found: list[str | int] = []
     place: Any
     for place in where:
@@ -114,7 +115,7 @@ def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
 
 
 def _model_at(model: type[BaseModel], where: list[str | int]) -> type[BaseModel]:
-    """What holds the keys that are valid at the place `where` of a `model` document."""
+    """The model whose fields are the valid keys at the place `where` of a `model` document."""
     for part in where:
         field = model.model_fields.get(str(part))
         if field is not None and (inner := _model_in(field.annotation)) is not None:

@@ -1,4 +1,4 @@
-"""Finding submissions on disk and turning them into values.
+"""Finds submissions on disk and turns them into values.
 
     submissions/<problem>/<name>.py             ─► Submission
     a Solution in FlashInfer's form, NAME.json  ─► Submission
@@ -20,15 +20,16 @@ from harness.model import Problem, Submission, Verdict
 from harness.traces.solution import source_of
 
 MAX_NAME_BYTES = 200
-"""A stored run's file has that name, with the run's id before it and an ending after it, in at most 255."""
+"""The longest name of a submission's file. The file of a stored run adds the run's id and an ending, and file names
+have at most 255 bytes."""
 
 MAX_SOURCE_BYTES = 1 << 20
-"""A submission is one source file written by a person; a larger one is a mistake."""
+"""The largest source. A person writes a submission by hand, so a larger file is a mistake."""
 
 
 def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
-    """The submission in the file at `path`, frozen: a .py file, or a Solution's JSON. Raises UsageError if it cannot be
-    one."""
+    """The submission in the file at `path`: a .py file, or a Solution's JSON. Raises UsageError if it cannot be a
+    submission."""
     if not str(path).isprintable():
         raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
     if len(path.name.encode()) > MAX_NAME_BYTES:
@@ -50,8 +51,8 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
 
 
 def submission_of(problem: Problem, source: bytes, name: str, path: str) -> Submission:
-    """The submission `name` with this `source`, which is called `path` where messages name its lines. Raises UsageError
-    where it is too long."""
+    """The submission `name` with this `source`. Messages use `path` for its lines. Raises UsageError if it is too
+    long."""
     _check_size(source, path)
     return Submission(
         name=name, problem=problem.name, sha256=hashlib.sha256(source).hexdigest(), source=source, path=path
@@ -64,26 +65,26 @@ def _check_size(source: bytes, called: str) -> None:
 
 
 def _as_bundled(path: Path) -> Path:
-    """Where the file lies: `submissions/mla/x.py` that is not here may have come with an installed Podium."""
+    """The file to read. If `submissions/mla/x.py` is not here, an installed Podium may have it."""
     ours = path.parts[:1] in (("submissions",), ("problems",)) and ".." not in path.parts
     return places.find(Path(), str(path)) if ours else path
 
 
 def _as_named(path: Path) -> str:
-    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
+    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as a user would type it
     return str(path.relative_to(Path.cwd()) if near else path)
 
 
 def submissions(root: Path, problem: Problem) -> list[Submission]:
-    """Every submission under `root/submissions/<problem>`, by name, and each bundled one of another name."""
+    """Every submission under `root/submissions/<problem>`, by name, and the bundled ones with other names."""
     folders = [place / "submissions" / problem.name for place in reversed(places.places(root))]
     found = {path.name: path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
     return [load_submission(problem, path) for _, path in sorted(found.items())]
 
 
 def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
-    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder. In GPU MODE's
-    folders they are in solutions/correct and solutions/wrong."""
+    """The control submissions of a problem, each with the verdict it must get: the name of its folder. GPU MODE's
+    folders keep them in solutions/correct and solutions/wrong."""
     if problem.foreign is not None:
         for label, verdict in (("correct", Verdict.ACCEPTED), ("wrong", Verdict.WRONG_ANSWER)):
             for path in sorted((problem.folder / "solutions" / label).glob("*.py")):
@@ -100,7 +101,8 @@ def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
 
 
 def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
-    """A hint for a file that is not there: one beside it or, for a name without a folder, a submission to `problem`."""
+    """A hint for a missing file: a similar file beside it or, for a name without a folder, a submission to
+    `problem`."""
     siblings = {str(other) for other in path.parent.glob("*.py")} if path.parent.is_dir() else set()
     own = Path("submissions", problem.name)
     files = (problem.root or problem.folder.parents[1]).joinpath(own).glob("*.py")
@@ -110,7 +112,7 @@ def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
         near = {Path(other).stem: other for other in siblings} | known
         if (guess := nearest(path.stem, near)) is not None:
             return f"did you mean {near[guess]}?"
-        return did_you_mean(str(path), known.values()) if known else None  # what else lies here need be no kernel
+        return did_you_mean(str(path), known.values()) if known else None  # other files here need not be kernels
     if path.parent == own:
         siblings |= {*bundled.values()}
     return did_you_mean(str(path), siblings) if siblings else None

@@ -1,9 +1,9 @@
-"""Static triage: what a scanner finds suspicious in the text of a submission. It flags; it never decides.
+"""Static triage: suspicious text that a scanner finds in a submission. It flags and never decides.
 
-The scanner is KernelGuard (https://pypi.org/project/kernelguard/): rules about how entries to GPU kernel competitions
-have cheated. It is optional, and without it nothing is flagged. It knows patched clocks and remembered answers; it
-misses much that the sandbox and the check of every output stop, and an honest `.half()` is a finding, though one that
-boards leave out.
+The scanner is KernelGuard (https://pypi.org/project/kernelguard/), a set of rules about past cheats in GPU kernel
+competitions. It is optional; without it nothing is flagged. It knows patched clocks and remembered answers. It misses
+much that the sandbox and the check of every output stop. An honest `.half()` is a finding too, but boards do not show
+it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import sys
 from harness.model import Finding
 
 SCAN_S = 30.0
-"""The longest of the bundled submissions takes 0.2 s, all others less (kernelguard 0.3.2, one core of an EPYC)."""
+"""Time limit of the scanner. The slowest bundled submission takes 0.2 s (kernelguard 0.3.2, one core of an EPYC)."""
 
 MAX_FINDINGS = 20
 
 
 def scan(source: str) -> tuple[Finding, ...]:
-    """The findings in `source`, each once. A scanner that fails is a finding, for it might have been made to.
+    """The distinct findings in `source`. A failure of the scanner is a finding too, because a source could cause it on
+    purpose.
 
-    In a process of its own: whoever wrote `source` may have written it to exhaust a parser.
+    The scanner runs in its own process, because `source` may be written to exhaust a parser.
     """
     if importlib.util.find_spec("kernelguard") is None:
         return ()
@@ -41,7 +42,7 @@ def scan(source: str) -> tuple[Finding, ...]:
         patterns = json.loads(done.stdout)["matched_patterns"]
         found = [Finding(rule=p["pattern"], severity=p["severity"], what=p["evidence"]) for p in patterns]
     except subprocess.TimeoutExpired:
-        return (_unscanned(f"the scanner did not come to an end in {SCAN_S:g} s"),)
+        return (_unscanned(f"the scanner did not finish in {SCAN_S:g} s"),)
     except (subprocess.CalledProcessError, ValueError, KeyError, TypeError):
         return (_unscanned("the scanner failed on this source"),)
     return tuple(dict.fromkeys(found))[:MAX_FINDINGS]

@@ -1,4 +1,4 @@
-"""What is known of chips that need not be here: limits and sizes, and what compiled code says of itself.
+"""Facts of chips that need not be in this machine: limits, sizes, and resources of compiled code.
 
     targets       a chip's registers, shared memory and waves ─► occupancy of a kernel on it
     code_object   assembly, PTX and compilers' logs           ─► each kernel's registers, spills, matrix instructions

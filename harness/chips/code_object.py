@@ -1,10 +1,10 @@
-"""What a compiled kernel takes of its chip, read from the compiler's output.
+"""The chip resources that a compiled kernel uses, read from the compiler's output.
 
     AMD assembly           metadata: registers, spills, scratch, LDS       body: matrix instructions
     `ptxas -v` and PTX     log: registers, spills, stack, shared memory    body: matrix instructions
 
-The same record for kernels in HIP and in Triton. Triton's shared memory is dynamic, so code does not hold it: it is
-given from outside.
+Kernels in HIP and in Triton give the same record. Triton's shared memory is dynamic, so the code does not state it and
+the caller passes it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ import yaml
 from harness.chips.targets import TARGETS, Occupancy, occupancy
 
 _DEFAULT_THREADS = 1024
-"""The largest block there is, for a kernel that does not state its own."""
+"""The largest possible block, for a kernel that does not state its own."""
 
 
 END_OF_FUNCTION = r"^\s*(?:\.(?:visible|weak|extern)\s+)*\.(?:entry|func)\b|\Z"
-"""Where PTX's next function begins: a brace of its own line may close a block of inline assembly."""
+"""The beginning of PTX's next function. A closing brace on its own line would not do: it may end a block of inline
+assembly."""
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What one kernel needs. Registers are counted a thread (SGPRs a wave); AGPRs and SGPRs are 0 on NVIDIA.
+    """The resources of one kernel. Registers are counted per thread, SGPRs per wave. AGPRs and SGPRs are 0 on NVIDIA.
 
-    registers: AMD's VGPRs with the AGPRs among them, where they share a file, else the larger count; NVIDIA's
-    registers. vgprs: AMD's without the AGPRs.
-    spills: registers on AMD, bytes of spill stores and loads on NVIDIA. scratch_bytes: private memory a thread.
-    lds_bytes: shared memory a block; lds_limit: the most that the target grants. threads: of the largest block that it
-    was compiled for. matrix_instructions: how often each occurs in the code. over_limit: a sentence, or None.
+    registers: on AMD, VGPRs and AGPRs together if they share a file, else the larger count; on NVIDIA, registers.
+    vgprs: AMD's VGPRs without the AGPRs. spills: registers on AMD, bytes of spill stores and loads on NVIDIA.
+    scratch_bytes: private memory per thread. lds_bytes: shared memory per block. lds_limit: the most that the target
+    grants. threads: the largest block that the kernel was compiled for. matrix_instructions: how often each occurs in
+    the code. over_limit: a sentence, or None.
     """
 
     name: str
@@ -77,7 +78,7 @@ def amd_kernels(assembly: str, target: str, dynamic_lds_bytes: int = 0) -> tuple
 
 
 def nvidia_kernels(log: str, ptx: str, target: str, dynamic_lds_bytes: int = 0) -> tuple[KernelReport, ...]:
-    """The kernels that `ptxas -v` speaks of."""
+    """The kernels in the log of `ptxas -v`."""
     parts = re.split(r"Compiling entry function '(\w+)'", log)
     return _by_name(
         _kernel(
@@ -121,7 +122,8 @@ def _kernel(
 
 
 def _vgprs(kernel: dict[str, Any], assembly: str, target: str) -> int:
-    """A kernel's architectural VGPRs: in the metadata with the AGPRs, as a sum or as the larger of the two counts."""
+    """A kernel's architectural VGPRs. The metadata gives them together with the AGPRs, as a sum or as the larger
+    count."""
     both: int = kernel[".vgpr_count"]
     if not TARGETS[target].separate_agprs:
         return both - int(kernel.get(".agpr_count", 0))
@@ -130,7 +132,8 @@ def _vgprs(kernel: dict[str, Any], assembly: str, target: str) -> int:
 
 
 def _threads(entry: str) -> int:
-    """The largest block that a PTX entry is compiled for: its .reqntid or .maxntid, up to three factors."""
+    """The largest block that a PTX entry is compiled for: the product of its .reqntid or .maxntid, up to three
+    factors."""
     stated = re.search(r"\.(?:req|max)ntid ([\d, ]+)", entry)
     if not stated:
         return _DEFAULT_THREADS

@@ -1,6 +1,7 @@
-"""The chips that are compiled for: what a kernel may take of them, and what they say of themselves to host code.
+"""The chips that Podium compiles for: the resources that a kernel may use, and the properties that host code sees.
 
-One multiprocessor (AMD's CU, RDNA's pair of CUs, NVIDIA's SM) of each, as its waves (NVIDIA: warps) share it:
+The table gives the resources of one multiprocessor (AMD's CU, RDNA's pair of CUs, NVIDIA's SM), which its waves
+(NVIDIA: warps) share:
 
                SIMDs   waves a SIMD   registers a lane   shared memory   a block's
     gfx908         4             10     256, by the 4           64 KiB      64 KiB
@@ -12,10 +13,10 @@ One multiprocessor (AMD's CU, RDNA's pair of CUs, NVIDIA's SM) of each, as its w
 
 Sources
     gfx908           AMD Instinct MI100 (CDNA1) ISA guide and LLVM as below: a wave has up to 256 architectural VGPRs
-                     and as many for accumulation, in a file of their own; the larger count is what limits waves.
-    gfx90a           AMD Instinct MI200 (CDNA2) ISA guide and LLVM as below: one file for both, as on gfx942.
-    gfx942, gfx950   AMD Instinct MI300 and CDNA4 ISA guides, 1.2 and 3.6 (512 VGPRs a lane, architectural and
-                     accumulation ones in one file; 64 and 160 KiB of LDS a CU). Allocation granules, 800 SGPRs a SIMD
+                     and 256 AGPRs (for accumulation), in separate files; the larger count limits the waves.
+    gfx90a           AMD Instinct MI200 (CDNA2) ISA guide and LLVM as below: one file for both kinds, as on gfx942.
+    gfx942, gfx950   AMD Instinct MI300 and CDNA4 ISA guides, 1.2 and 3.6 (512 VGPRs a lane, VGPRs and AGPRs
+                     in one file; 64 and 160 KiB of LDS a CU). Allocation granules, 800 SGPRs a SIMD
                      and 8 waves: LLVM, AMDGPUBaseInfo.cpp, `IsaInfo` and `getLdsDwGranularity`.
     gfx1100          RDNA3 ISA guide, 2.3 and 3.3 (128 KiB of LDS a WGP, 64 a work-group), and LLVM as above: 1536 VGPRs
                      for waves of 32. Kernels run in WGP mode unless compiled for CU mode, which Triton does not.
@@ -37,8 +38,8 @@ class Target:
     """A chip to compile for.
 
     lds_bytes: the most shared memory that a block can have. separate_agprs: registers for accumulation have a file of
-    their own. capability, multiprocessors, memory_bytes, l2_bytes,
-    device: what the card tells host code.
+    their own. capability, multiprocessors, memory_bytes, l2_bytes, device, features: what the card tells host code; the
+    last stands behind the chip's name (LLVM's AMDGPU usage guide, "Target ID").
     """
 
     vendor: str
@@ -62,21 +63,30 @@ class Target:
     simds: int = 4
     sgpr_granule: int = 16
     separate_agprs: bool = False
+    features: str = ""
+
+    @property
+    def gcn_arch(self) -> str:
+        """What torch calls the chip, on AMD."""
+        return f"{self.arch}{self.features}" if self.vendor == "amd" else ""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many waves are resident on a SIMD (on NVIDIA: warps on an SM) with enough blocks to fill the chip.
+    """How many waves are resident on a SIMD (on NVIDIA: warps on an SM) if there are enough blocks to fill the chip.
 
-    waves_per_simd: a fraction where a block has fewer waves than there are SIMDs. of: the most that the chip can hold.
-    limited_by: "VGPRs", "SGPRs", "registers", "LDS", "shared memory" or "blocks"; "waves" where nothing but the chip's
-    own maximum limits it, or the size of a block that does not divide it.
+    waves_per_simd: a fraction if a block has fewer waves than there are SIMDs. of: the most that the chip can hold.
+    limited_by: "VGPRs", "SGPRs", "registers", "LDS", "shared memory" or "blocks"; "waves" if only the chip's own
+    maximum limits it, or a block size that does not divide the maximum.
     """
 
     waves_per_simd: float
     of: int
     limited_by: str
 
+
+SWITCHED = ":sramecc+:xnack-"
+"""Of chips that have these features to switch."""
 
 TARGETS = {
     "gfx942": Target(
@@ -98,6 +108,7 @@ TARGETS = {
         multiprocessors=304,
         memory_bytes=192 << 30,
         l2_bytes=4 << 20,
+        features=SWITCHED,
     ),
     "gfx950": Target(
         vendor="amd",
@@ -118,6 +129,7 @@ TARGETS = {
         multiprocessors=256,
         memory_bytes=288 << 30,
         l2_bytes=4 << 20,
+        features=SWITCHED,
     ),
     "gfx1100": Target(
         vendor="amd",
@@ -179,6 +191,7 @@ TARGETS = {
         memory_bytes=32 << 30,
         l2_bytes=8 << 20,
         separate_agprs=True,
+        features=SWITCHED,
     ),
     "gfx90a": Target(
         vendor="amd",
@@ -199,31 +212,32 @@ TARGETS = {
         multiprocessors=110,
         memory_bytes=64 << 30,
         l2_bytes=8 << 20,
+        features=SWITCHED,
     ),
 }
 
 DEFAULT_TARGETS = ("gfx942", "gfx950", "gfx1100", "sm_90")
-"""What is compiled for where no target is named. The others are older chips, compiled for on request."""
+"""The targets if the user names none. The other targets are older chips, compiled for on request."""
 
 
 EMULATED_TARGETS = ("gfx942", "gfx950", "gfx1100")
 """The chips that `harness.emulator` knows."""
 
 EMULATED_TARGET = "gfx942"
-"""The chip that inline HIP is emulated for where there is no GPU and none is named."""
+"""The chip that inline HIP is emulated for if there is no GPU and the user names no chip."""
 
 
 def occupancy(target: str, *, registers: int, lds_bytes: int, threads: int, sgprs: int = 0) -> Occupancy:
-    """What can be resident of a kernel with blocks of `threads`, by the resources of its code.
+    """The occupancy of a kernel with blocks of `threads` threads.
 
-    registers: a lane's, on AMD with the AGPRs among them, where those are separate the larger count. lds_bytes: shared
-    memory a block, static and dynamic.
+    registers: per lane. On AMD with the AGPRs; where these are separate, the larger count. lds_bytes: shared memory per
+    block, static and dynamic.
     """
     chip = TARGETS[target]
     amd = chip.vendor == "amd"
     waves = -(-threads // chip.warp_size)
-    # Blocks a multiprocessor holds for each resource. Where several bind alike the first is named: more registers or
-    # shared memory would not help a kernel that fills the chip.
+    # Blocks that a multiprocessor can hold, by resource. On a tie the first resource is named: more registers or shared
+    # memory would not help a kernel that fills the chip.
     blocks = {"waves": chip.simds * chip.waves_per_simd // waves}
     if chip.blocks is not None:
         blocks["blocks"] = chip.blocks

@@ -1,13 +1,14 @@
-"""The command line: `python3 -m harness VERB`. Verbs, their options and exit codes; what they do is in `verbs`.
+"""The command line: `python3 -m harness VERB`. This room defines the verbs, their options and exit codes. `verbs` does
+the work.
 
-judging      eval (watching: --watch), verify
-rejudging    replay, repro
-working      doctor, new, forget, check, profile, import
-looking      leaderboard, show, compare, report, export, problems, schema
-serving      serve, user, submit, status
-cluster      node, cluster
-completion   completion
-options      the group of all verbs, what several of them share, and what `--help` says of exit codes
+    judging      eval (watching: --watch), verify
+    rejudging    replay, repro
+    working      doctor, new, forget, check, profile, import
+    looking      leaderboard, show, compare, report, export, problems, schema
+    serving      serve, user, submit, status
+    cluster      node, cluster
+    completion   completion
+    options      the group of all verbs, the options that several verbs share, and the help on exit codes
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ __all__ = ["cluster", "completion", "judging", "looking", "main", "rejudging", "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code. Nothing but Ctrl-C and a bug of ours gets past this."""
+    """Run one verb and return its exit code. Every exception becomes an exit code, except Ctrl-C and bugs of Podium."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if asked := os.environ.get(completion.VARIABLE):
         return completion.answer(asked)
-    with github.obeyed_by_nobody():
+    with github.without_commands():
         try:
             _check_where_this_is()
-            with verbs.make_context(_name(), given) as context:  # click's own main catches Ctrl-C
+            with verbs.make_context(_name(), given) as context:  # click's own main would catch Ctrl-C
                 code = verbs.invoke(context)
                 return code if isinstance(code, int) else 0
         except click.exceptions.Exit as done:  # --help was printed
@@ -60,13 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError as error:
             if not _stdout_is_full():
                 raise
-            with contextlib.suppress(OSError):  # of stderr, which may be the same file
+            with contextlib.suppress(OSError):  # stderr may be the same full file
                 click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
             return InfrastructureError.exit_code
 
 
 def _check_where_this_is() -> None:
-    """Raises InfrastructureError where the current directory is none any more: paths that are typed mean nothing."""
+    """Raise InfrastructureError if the current directory was deleted: relative paths would mean nothing."""
     try:
         os.getcwd()
     except OSError:
@@ -74,22 +75,22 @@ def _check_where_this_is() -> None:
 
 
 def _name() -> str:
-    """What stands before a verb in a line of usage; a target of make takes other words than its verb."""
+    """The program's name in usage lines. A target of make takes other words than its verb, so make shows the module."""
     return MODULE if called() == "make" else called()
 
 
 def _help(context: click.Context) -> str:
-    """The command that explains the verb, or without one all of them."""
+    """The command that explains the verb, or all verbs if none was named."""
     return typed(context.info_name, "--help") if context.parent and context.info_name else f"{_name()} --help"
 
 
 def _stdout_is_full() -> bool:
-    """Whether a line can no longer be written there. If so, nothing is written there from now on."""
+    """Whether stdout can no longer be written. If so, redirect it to /dev/null."""
     try:
         print(flush=True)
     except OSError:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)  # Python writes what is left as it ends
+        os.dup2(null, 1)  # Python flushes its buffers at exit
         os.close(null)
         return True
     return False

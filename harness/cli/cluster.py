@@ -1,4 +1,4 @@
-"""Verbs of many machines: node, cluster. `eval --cluster` is with `eval`."""
+"""The verbs for many machines: node and cluster. `eval --cluster` is part of `eval`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harness.errors import InfrastructureError, UsageError
 @verbs.command()
 @click.option("--head", is_flag=True, help="Begin a cluster here.")
 @click.option("--address", metavar="HOST:PORT", help="Join the cluster whose head is there.")
-@click.option("--stop", is_flag=True, help="End what `node` has started on this machine.")
+@click.option("--stop", is_flag=True, help="Stop the processes that `node` started on this machine.")
 @click.option("--ip", metavar="ADDRESS", help="This machine's address in the cluster (default: Ray finds one).")
-@click.option("--port", type=click.IntRange(1, 65535), default=6379, help="Of a head (default: 6379).")
-@click.option("--block", is_flag=True, help="Stay until Ray ends, as Slurm and systemd want it.")
+@click.option("--port", type=click.IntRange(1, 65535), default=6379, help="The head's port (default: 6379).")
+@click.option("--block", is_flag=True, help="Stay until Ray ends, as Slurm and systemd expect.")
 @click.pass_obj
 def node(root: Path, head: bool, address: str | None, stop: bool, ip: str | None, port: int, block: bool) -> None:
-    """Have this machine judge for a cluster: start Ray with the cards that are here, or stop it.
+    """Make this machine judge for a cluster: start Ray with this machine's cards, or stop it.
 
-    Every node needs the same token: `node --head` makes one, in ~/.ray/auth_token. See docs/cluster.md.
+    Every node needs the same token: `node --head` creates one in ~/.ray/auth_token. See docs/cluster.md.
 
     Example: python3 -m harness node --address 10.0.0.1:6379
     """
@@ -43,13 +43,13 @@ def node(root: Path, head: bool, address: str | None, stop: bool, ip: str | None
     "--address",
     default="auto",
     metavar="HOST:PORT",
-    help="Of the cluster (default: the one this is of), or ray://HOST:PORT.",
+    help="The cluster's head (default: this node's), or ray://HOST:PORT.",
 )
 @json_option
 @markdown_option
 @click.pass_obj
 def cluster(root: Path, address: str, as_json: bool, as_markdown: bool) -> int:
-    """Show the cluster's nodes: cards, versions, what runs there, and what is wrong with them.
+    """Show the cluster's nodes: their cards, versions, running jobs and faults.
 
     Exit code: 30 if no node can judge, else 0.
 

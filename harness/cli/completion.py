@@ -1,7 +1,7 @@
-"""Completion of a line in bash, zsh and fish, by click's own scripts.
+"""Command-line completion in bash, zsh and fish, with click's own scripts.
 
-click completes one word at the beginning of a line, and `python3 -m harness` is three. So the script defines the word
-`podium`, which runs this checkout with this Python from any directory, and completes that.
+click completes only a program that is a single word, and `python3 -m harness` is three words. So the script defines the
+function `podium`, which runs this checkout with this Python from any directory, and completes its words.
 
     eval "$(python3 -m harness completion bash)"     podium ev<TAB>  podium eval m<TAB>  podium check mla F<TAB>
 """
@@ -32,8 +32,8 @@ _FUNCTIONS = {
 def complete(shell: str) -> None:
     """Print a script for bash, zsh or fish that defines the command `podium`, with completion of its words.
 
-    The command does what `python3 -m harness` does in this checkout, from any directory. It is a function of the shell:
-    xargs, make and other programs do not see it. `pip install .` gives them the command.
+    From any directory the command does what `python3 -m harness` does in this checkout. It is a function of the shell,
+    so xargs, make and other programs do not see it. `pip install .` gives them the command.
 
     Example: python3 -m harness completion bash
     """
@@ -41,7 +41,7 @@ def complete(shell: str) -> None:
 
 
 def script(shell: str) -> str:
-    """The function that runs Podium, then click's script, which asks it in the place of a program on PATH."""
+    """Return the shell function that runs Podium, followed by click's script, changed to call that function."""
     checkout = Path(__file__).resolve().parents[2]
     run = f"PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}"
     run += f' {CALLER}={WORD} exec {shlex.quote(sys.executable)} -P -m harness "$@"'
@@ -49,7 +49,7 @@ def script(shell: str) -> str:
     kind = get_completion_class(shell)
     assert kind is not None
     source = kind(verbs, {}, WORD, VARIABLE).source()
-    # bash asks what was typed, $1; zsh and fish ask `podium`, zsh only if that is a program.
+    # click's script calls $1 in bash, and the program `podium` in zsh and fish. zsh also requires a program on PATH.
     asked = re.compile(rf"(\b{shell}_complete(?: COMP_\w+=\([^)]*\))*) (?:\$1|{WORD})\)")
     source = asked.sub(lambda found: f"{found[1]} {command})", source)
     source = source.replace(f"$+commands[{WORD}]", f"$+functions[{WORD}]")
@@ -57,5 +57,5 @@ def script(shell: str) -> str:
 
 
 def answer(instruction: str) -> int:
-    """What the script asks for while a line is typed; the exit code."""
+    """Answer the completion script while the user types. Return the exit code."""
     return shell_complete(verbs, {}, WORD, VARIABLE, instruction)

@@ -1,12 +1,14 @@
-"""Verbs that judge: eval, verify."""
+"""The verbs that judge: eval and verify."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -79,17 +81,17 @@ def eval_(
     A CPU has its own, smaller cases and its own board. With --case or -k only some cases are judged: such a run is
     neither ranked nor stored.
 
-    --watch judges one FILE at each save. It tells in this order: whether the file compiles, whether it is right on the
-    smallest case, whether it is right on all cases, and how fast it is in one process. --case, -k and -x hold for each
-    save. Ctrl-C ends it with exit code 0.
+    --watch judges one FILE at each save. It reports in this order: whether the file compiles, whether it is right on
+    the smallest case, whether it is right on all cases, and how fast it is in one process. --case, -k and -x apply to
+    each save. Ctrl-C ends it with exit code 0.
 
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     if cluster is not None and (watch or named or words):
         raise UsageError("--cluster goes with neither --watch nor --case nor -k", "leave out --cluster")
+    if watch and (len(files) != 1 or as_json or as_markdown or junit):
+        raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
     if watch:
-        if len(files) != 1 or as_json or as_markdown or junit:
-            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
         task = catalog.load_problem(root, problem)
         watch_over(task)
         return watching.watch(root, task, files[0], device, named, words, stop_at_first)
@@ -125,45 +127,23 @@ def eval_(
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
-        if link is not None:
+        judge: Callable[..., list[Run]]
+        if link is None:
+            judge = partial(evaluation.judge, chosen=chosen)
+        else:
             from harness.cluster import batch
 
-            runs = batch.judge(
-                link,
-                root,
-                task,
-                waiting,
-                here,
-                quick,
-                told,
-                stored,
-                card=device if device in link.cards(here.slug) else None,
-                allow_unsandboxed=allow_unsandboxed,
-                stop_at_first=stop_at_first,
-            )
-        else:
-            runs = evaluation.judge(
-                root,
-                task,
-                waiting,
-                here,
-                quick,
-                told,
-                allow_unsandboxed,
-                stored,
-                chosen=chosen,
-                stop_at_first=stop_at_first,
-            )
+            judge = partial(batch.judge, link, card=device if device in link.cards(here.slug) else None)
+        asked = {"allow_unsandboxed": allow_unsandboxed, "stop_at_first": stop_at_first}
+        runs = judge(root, task, waiting, here, quick, told, stored=stored, **asked)
     with junit_xml.beside(junit, [junit_xml.of_run(run, stored=not chosen) for run in runs] if junit else []):
         if as_json:
-            board = leaderboard.as_json(root, task, here.slug)
-            found = leaderboard.bearings(root, task, runs)
-            where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
-            print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
+            print_json(_with_boards(root, task, here, runs))
         else:
             _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
         github.annotate([github.of_run(run) for run in runs])
-    # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
+    # Without file names the user did not ask for submissions that this machine cannot judge. The board still lists
+    # them.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
@@ -180,7 +160,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     Example: python3 -m harness verify mla
     """
     from harness.machine.device import detect
-    from harness.render import tables
+    from harness.render import lists
     from harness.verbs import verify as verification
 
     tasks = catalog.load_problems(root, problem)
@@ -199,7 +179,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
-            print_parts([tables.verification(task, results)], as_markdown)
+            print_parts([lists.verification(task, results)], as_markdown)
             click.echo()
     if as_json:
         print_json({"problems": documents, "faults": faults})
@@ -208,6 +188,14 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         print_parts(["\n".join(faults) if faults else good], as_markdown)
     github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0
+
+
+def _with_boards(root: Path, task: Problem, here: Device, runs: Sequence[Run]) -> dict[str, Any]:
+    """The runs, where each stands, and the boards: what `--json` prints."""
+    found = leaderboard.bearings(root, task, runs)
+    where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
+    told = [json.loads(run.model_dump_json()) for run in runs]
+    return {"runs": told, "bearings": where, **leaderboard.as_json(root, task, here.slug)}
 
 
 def _print_outcome(
@@ -219,12 +207,14 @@ def _print_outcome(
     quick: bool,
     as_markdown: bool,
 ) -> None:
-    """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
-    `chosen` cases, which are on no board, the cases themselves; of a `quick` look, which ranks nothing, the latencies
-    and what their labels mean."""
+    """Print the board unless all runs failed, then the details of each failed run, then one line for each verdict.
+
+    `chosen`: some cases were chosen, which no board shows, so print the cases. `quick`: nothing is ranked, so print the
+      latencies and the meaning of their labels.
+    """
     from harness.judge.secret_cases import untried
     from harness.render import run as rendered
-    from harness.render import tables
+    from harness.render import verdicts
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts: list[Part] = []
@@ -244,8 +234,8 @@ def _print_outcome(
     cases = problem.cases_for(device.kind)
     tests = [case.label for case in cases.test]
     wrong = [run for run, has in zip(runs, failed, strict=True) if has]
-    parts += [tables.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
+    parts += [verdicts.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
     found = leaderboard.bearings(root, problem, runs)
-    lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
+    lines = [verdicts.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))
     print_parts(parts, as_markdown)

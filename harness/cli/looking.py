@@ -1,4 +1,4 @@
-"""Verbs that look at what is stored: leaderboard, show, compare, report, export, problems; and schema, of what is."""
+"""The verbs that look at stored runs: leaderboard, show, compare, report, export, problems; also schema and docs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.model import OLDER_SOURCE, Run
 from harness.ranking.comparison import LEAST_PAIRS
 from harness.render import boards, colour, github, sheet
 from harness.render.legible import legible
-from harness.render.tables import left_alone, runs
+from harness.render.lists import left_alone, runs
 from harness.verbs import leaderboard as ranked
 from harness.verbs import problems as known
 from harness.verbs import show as stored
@@ -40,8 +40,8 @@ _KINDS = re.compile(r"cpu|auto|cuda(:\d+)?")
 
 
 def _folder(root: Path, device: str | None) -> str | None:
-    """The device's folder in results/, where `device` is the name that `eval` has for one of this machine's. Raises
-    UsageError where it has none of that kind."""
+    """Return the device's folder in results/. `device` may be a name that `eval` accepts for a device of this machine.
+    Raises UsageError if there is no such device here."""
     if device is None or not _KINDS.fullmatch(device):
         return device
     from harness.machine.device import detect
@@ -62,8 +62,9 @@ def leaderboard(
 ) -> None:
     """Show the boards of PROBLEM, one for each device that has runs.
 
-    --csv prints a row for each submission, the ranked ones first; with --cases one for each case of a ranked run. Times
-    are in ns, and a rank is two columns: the first and the last that it may be. A device is called as its folder.
+    --csv prints a row for each submission, the ranked ones first; with --cases a row for each case of a ranked run.
+    Times are in ns. A rank takes two columns: the first and the last that it may be. A device is named by its folder in
+    results/.
 
     Example: python3 -m harness leaderboard mla
     """
@@ -89,8 +90,8 @@ def leaderboard(
 def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: bool) -> None:
     """Show one run in full. Without RUN, list the stored runs, the latest last; --csv is for that list.
 
-    RUN is a run's id, a beginning of it that no other has, or a submission's name or file: the latest run of its latest
-    source. A problem's name lists the runs of that problem.
+    RUN is a run's id, a unique beginning of an id, or a submission's name or file. A submission means the latest run of
+    its latest source. A problem's name lists the runs of that problem.
 
     Example: python3 -m harness show torch_bf16
     """
@@ -118,7 +119,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
 
 
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
-    """On stderr, where a file is not any more what these runs judged."""
+    """Say on stderr which files have changed since these runs judged them."""
     for path in stored.changed(root, *runs):
         told = f"{legible(path)} has changed since it was judged, so the run is of an {OLDER_SOURCE}"
         click.echo(f"{told}; eval judges the file as it is now", err=True)
@@ -155,9 +156,11 @@ def compare(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Compare run B with run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
+    """Compare run B with run A: the difference of the sources, the ratio of each case, and FASTER, SLOWER, SAME or
+    AMBIGUOUS.
 
-    A and B are named as in `show`. Ctrl-C ends a duel with what its pairs so far say, and exit code 130.
+    A and B are named as in `show`. Ctrl-C ends a duel early: it shows the result of the pairs so far, with exit code
+    130.
 
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
@@ -213,8 +216,8 @@ def compare(
 def report(root: Path, problem: str | None, device: str | None, out: Path, as_json: bool) -> None:
     """Write the boards of PROBLEM (default: of all problems) to one HTML file that needs no network.
 
-    It holds boards, charts, samples, sources and the environment of each run. With --json the same is printed as data
-    and no file is written.
+    The file holds boards, charts, samples, sources and the environment of each run. --json prints the same as data and
+    writes no file.
 
     Example: python3 -m harness report mla --out board.html
     """
@@ -238,10 +241,10 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
 @json_option
 @click.pass_obj
 def export(root: Path, problems: tuple[str, ...], form: str, folder: Path, device: str | None, as_json: bool) -> None:
-    """Write PROBLEM (default: all that can be) and its stored runs in FlashInfer's trace format.
+    """Write PROBLEM (default: every problem that has a Definition) and its stored runs in FlashInfer's trace format.
 
     The folder holds definitions, workloads, solutions and traces, as flashinfer_bench's TraceSet reads them. `eval`
-    takes a Solution of such a Definition in the place of a .py file.
+    accepts a Solution of such a Definition in place of a .py file.
 
     Example: python3 -m harness export prefill --to traces
     """
@@ -268,22 +271,24 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
 
     Example: python3 -m harness problems
     """
-    from harness.render import tables
+    from harness.render import lists
 
     found = known.problems(root)
     if as_json:
         print_json([problem.model_dump(mode="json", exclude={"folder", "hidden"}) for problem in found])
     else:
-        print_parts([tables.problems(found)], as_markdown)
+        print_parts([lists.problems(found)], as_markdown)
     for name, why in known.lost(root).items():
         click.echo(f"{legible(name)}, which was imported, cannot be loaded: {legible(why)}", err=True)
 
 
 @verbs.command()
 def schema() -> None:
-    """Print the JSON Schema of a run: of the files in results/, of --json, of what `harness.evaluate` returns.
+    """Print the JSON Schema of a run: in the files in results/, in --json output, and as returned by
+    `harness.evaluate`.
 
-    Its `$id` has the version of run files that this program writes; runs of earlier versions fit it as well.
+    Its `$id` holds the version of the run files that this program writes. Runs of earlier versions fit the schema as
+    well.
 
     Example: python3 -m harness schema
     """
@@ -295,7 +300,7 @@ def schema() -> None:
 @verbs.command()
 @click.argument("page", metavar="[PAGE]", required=False)
 def docs(page: str | None) -> None:
-    """Print a page of docs/, in Markdown. Without PAGE, list the pages. An installed Podium has them all.
+    """Print a page of docs/ in Markdown. Without PAGE, list the pages. An installed Podium includes all of them.
 
     Example: python3 -m harness docs debugging
     """

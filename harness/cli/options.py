@@ -1,7 +1,7 @@
-"""The group that every verb belongs to, and what verbs share: options, narration, JSON.
+"""The group of all verbs, and the parts that verbs share: options, narration and JSON.
 
-stdout carries the result, stderr the narration. `--json` prints exactly one JSON document, `--markdown` the same tables
-as on a terminal, in Markdown.
+stdout carries the result, stderr the narration. `--json` prints exactly one JSON document. `--markdown` prints the
+terminal's tables as Markdown.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ _EXIT_CODES = {
     "doctor": "0 this machine can judge, 2 usage, 30 it cannot, 130 interrupted",
     "verbs": f"0 accepted or done, {_VERDICTS}, 20 slower or not reproduced, {_ALWAYS}",
 }
-"""What a verb's help says of them; of the other verbs `0 done` and those that any may end with."""
+"""The exit codes in a verb's help. Other verbs have `0 done` and the codes of `_ALWAYS`."""
 
 
 _MAY_BE_EMPTY = ("--reason",)
-"""`user block` opens an account again by an empty reason, and `user remove` refuses one in its own words."""
+"""Options that may be empty. An empty reason opens an account in `user block`; `user remove` has its own message."""
 
 
 class _Verb(click.Command):
-    """A verb whose help has its example in the words that the reader types, and ends with its exit codes. A word
-    that is empty, as a variable of the shell that is not set leaves it, names nothing and is refused."""
+    """A verb whose help shows the example as the reader would type it and ends with the exit codes.
+
+    An empty word is refused: it comes from a shell variable that is not set and would name nothing.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for before, word in zip(["", *args], args, strict=False):
@@ -73,17 +75,17 @@ class _Verb(click.Command):
 
 
 class _Verbs(_Verb, click.Group):
-    """A group that names the nearest verb when one is misspelt."""
+    """A group that suggests the nearest verb when one is misspelt."""
 
     command_class = _Verb
-    group_class = type  # a group within is one of these as well
+    group_class = type  # subgroups are of this class, too
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return click.Group.parse_args(self, ctx, args)  # of words that are its verbs'
+        return click.Group.parse_args(self, ctx, args)  # the verbs check their own words
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         unknown = args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-")
-        if unknown and not ctx.resilient_parsing:  # as a shell completes a line, nothing is refused
+        if unknown and not ctx.resilient_parsing:  # completion refuses nothing
             raise UsageError(f"there is no verb {args[0]!r}", did_you_mean(args[0], self.commands))
         return super().resolve_command(ctx, args)
 
@@ -109,8 +111,8 @@ def verbs(context: click.Context, root: Path) -> None:
 
 
 def _problems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """What a shell completes PROBLEM to."""
-    root = context.find_root().params.get("root")  # None where it is no directory
+    """Complete PROBLEM for a shell."""
+    root = context.find_root().params.get("root")  # None if it is not a directory
     if root is None:
         return []
     with contextlib.suppress(PodiumError):
@@ -137,7 +139,7 @@ def _one_form(context: click.Context, parameter: click.Parameter, asked: bool) -
 
 
 def _in_a_directory(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Whoever waits minutes for a verdict is told before them that FILE is no place for it."""
+    """Refuse a FILE that cannot be written before the judging, which takes minutes."""
     if path is not None and not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: {path.parent} is no directory", "name another file with --junit")
     return path
@@ -171,8 +173,8 @@ words_option = click.option(
     "words",
     multiple=True,
     metavar="TEXT",
-    help="Only cases whose description has TEXT in it; of several -k all must be. A number is meant whole: 1 is not in "
-    "16.",
+    help="Only cases whose description contains TEXT; with several -k it must contain all. A number matches whole: 1 "
+    "is not in 16.",
 )
 stop_option = click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 device_option = click.option(
@@ -184,7 +186,7 @@ device_option = click.option(
 
 
 def watch_over(problem: Problem) -> None:
-    """Before torch is imported: see to it that another project's code cannot end a verb unseen (`custody`)."""
+    """Guard against foreign code that ends the process silently (`custody`). Call this before torch is imported."""
     if problem.foreign is not None:
         custody.watched(problem.foreign.path)
 
@@ -195,7 +197,8 @@ def narrate(line: str) -> None:
 
 @contextlib.contextmanager
 def narration(as_json: bool) -> Iterator[Narrate]:
-    """Whom to tell how a verb gets on: on a terminal a bar, which costs rich to import; else lines on stderr."""
+    """Yield the receiver of progress messages: a bar on a terminal, else lines on stderr. rich, which draws the bar, is
+    slow to import, so lines do without it."""
     if as_json or not sys.stderr.isatty():
         yield narrate
         return
@@ -210,14 +213,14 @@ def narration(as_json: bool) -> Iterator[Narrate]:
 
 def say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
     """On stderr, where the result has no place for what lies in results/ and is no run."""
-    from harness.render.tables import left_alone
+    from harness.render.lists import left_alone
 
     for part in left_alone(faults):
         click.echo(document.text([part]), err=True)
 
 
 def say_what_is_spoilt(root: Path, named: Iterable[tuple[str, Run]]) -> None:
-    """On stderr, where a file that is no run might stand for one of the names in the place of its run."""
+    """Say on stderr which unreadable files might otherwise stand for one of these names."""
     from harness.verbs import show
 
     say_what_is_left_alone(list(dict.fromkeys(fault for name, run in named for fault in show.spoilt(root, name, run))))
@@ -226,7 +229,7 @@ def say_what_is_spoilt(root: Path, named: Iterable[tuple[str, Run]]) -> None:
 def print_json(document: Any) -> None:
     # JSON has no infinity: it is printed as the string "Infinity", as in the run files.
     text = to_json(document, inf_nan_mode="strings", indent=1).decode()
-    # The same strings, in which the runner of a workflow finds no command.
+    # Escape #, so that a workflow's runner finds no command in the output. The strings stay the same.
     click.echo(text.replace("#", r"\u0023") if github.wanted() else text)
 
 

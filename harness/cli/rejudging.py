@@ -1,4 +1,4 @@
-"""Verbs that judge again what was judged before: replay, repro."""
+"""The verbs that judge again: replay and repro."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from harness.render.legible import legible
 @problem_argument
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("words", metavar="[CASE]", nargs=-1)
-@click.option("--case", "named", metavar="CASE", help="The same as CASE, as the other verbs have it.")
+@click.option("--case", "named", metavar="CASE", help="The same as CASE, for consistency with other verbs.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -89,8 +89,8 @@ def replay(
 def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -> int:
     """Judge a stored RUN again, with its source, cases, sampling and seeds, on the same kind of device.
 
-    It shows what differs around the run, then whether verdict and score agree within the intervals. The new run is
-    stored but never ranked, because its inputs were known. RUN is named as in `show`.
+    It shows the differences in the environment, then whether verdict and score agree within the intervals. The new run
+    is stored but never ranked, because its inputs were known. RUN is named as in `show`.
 
     Example: python3 -m harness repro torch_bf16
     """

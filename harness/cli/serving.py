@@ -1,4 +1,4 @@
-"""Verbs of a competition that others can enter: serve, user, submit, status."""
+"""The verbs of a competition that others can enter: serve, user, submit and status."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ server_option = click.option(
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="The port (default: 8000).")
 @click.option("--device", "devices", multiple=True, help="Judge on this card only: cpu, cuda:1. Any number of times.")
 @click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto or HOST:PORT.")
-@click.option("--behind-proxy", is_flag=True, help="A proxy on this machine says who asks (X-Forwarded-For).")
+@click.option("--behind-proxy", is_flag=True, help="A local proxy names the client (X-Forwarded-For).")
 @click.option(
-    "--all-problems", is_flag=True, help="Show the stored runs of every problem, not of those competed in alone."
+    "--all-problems", is_flag=True, help="Show the stored runs of every problem, not only of the competitions."
 )
 @database_option
 @click.pass_obj
@@ -54,9 +54,10 @@ def serve(
     all_problems: bool,
     database: str | None,
 ) -> None:
-    """Serve the competitions of configs/competitions, to popcorn-cli and to browsers, and judge what is submitted.
+    """Serve the competitions of configs/competitions to popcorn-cli and to browsers, and judge the submissions.
 
-    $PODIUM_ADMIN_TOKEN is the administrator's token. Ctrl-C ends it; what is queued is judged when it is started again.
+    $PODIUM_ADMIN_TOKEN is the administrator's token. Ctrl-C ends the server; queued submissions are judged after the
+    next start.
 
     Example: python3 -m harness serve --port 8000
     """
@@ -68,7 +69,7 @@ def serve(
         raise UsageError(
             f"the server needs {error.name}, which is not installed", "make serve, or: pip install 'podium[server]'"
         ) from None
-    token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges need not inherit it, nor the database's password
+    token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges must not inherit it, nor the database's password
     os.environ.pop("PODIUM_DATABASE", None)
     words = root, _url(root, database), host, port, devices, token or None
     if cluster is None:
@@ -101,7 +102,7 @@ def user() -> None:
 @json_option
 @click.pass_obj
 def add(root: Path, name: str, database: str | None, as_json: bool) -> None:
-    """Make the account NAME, if there is none, and print a new cli_id for it, once.
+    """Create the account NAME if there is none, and print a new cli_id for it. The cli_id is shown only once.
 
     Example: python3 -m harness user add ada
     """
@@ -114,7 +115,7 @@ def add(root: Path, name: str, database: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def revoke(root: Path, name: str, database: str | None, as_json: bool) -> None:
-    """Make every cli_id of the account NAME worthless, sign its browsers out, and print a new cli_id, once.
+    """Invalidate every cli_id of the account NAME, sign its browsers out, and print a new cli_id, once.
 
     Example: python3 -m harness user revoke ada
     """
@@ -127,9 +128,9 @@ def revoke(root: Path, name: str, database: str | None, as_json: bool) -> None:
 @database_option
 @click.pass_obj
 def approve(root: Path, fingerprint: str, name: str, database: str | None) -> None:
-    """Give the client that registered as FINGERPRINT to the account NAME, made if there is none.
+    """Give the client that registered as FINGERPRINT to the account NAME, which is created if there is none.
 
-    Whoever registers is told the FINGERPRINT at the first try to submit.
+    A person who registers is told the FINGERPRINT at the first attempt to submit.
 
     Example: python3 -m harness user approve 3f9a1c2e77b0 ada
     """
@@ -142,7 +143,7 @@ def approve(root: Path, fingerprint: str, name: str, database: str | None) -> No
 @json_option
 @click.pass_obj
 def listed(root: Path, database: str | None, as_json: bool) -> None:
-    """List the accounts, and the clients that wait for approval.
+    """List the accounts and the clients that wait for approval.
 
     Example: python3 -m harness user list
     """
@@ -161,11 +162,11 @@ def listed(root: Path, database: str | None, as_json: bool) -> None:
 
 @user.command("block")
 @click.argument("name")
-@click.option("--reason", required=True, help="What the person is told.")
+@click.option("--reason", required=True, help="The reason that the person is shown.")
 @database_option
 @click.pass_obj
 def block(root: Path, name: str, reason: str, database: str | None) -> None:
-    """Shut the account NAME; an empty reason opens it again.
+    """Block the account NAME. An empty reason unblocks it.
 
     Example: python3 -m harness user block ada --reason "two accounts"
     """
@@ -175,7 +176,7 @@ def block(root: Path, name: str, reason: str, database: str | None) -> None:
 
 @user.command("remove")
 @click.argument("submission", type=click.IntRange(1))
-@click.option("--reason", required=True, help="Why; shown to everyone who looks for the submission.")
+@click.option("--reason", required=True, help="The reason, shown to everyone who looks for the submission.")
 @database_option
 @click.pass_obj
 def remove(root: Path, submission: int, reason: str, database: str | None) -> None:
@@ -225,13 +226,13 @@ def submit(file: Path, server: str | None, competition: str | None, gpu: str | N
 @verbs.command()
 @click.argument("number", type=click.IntRange(1), required=False)
 @server_option
-@click.option("--competition", help="Only submissions to this one.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, help="List so many (default: 20).")
+@click.option("--competition", help="Only submissions to this competition.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, help="The most submissions to list (default: 20).")
 @json_option
 def status(number: int | None, server: str | None, competition: str | None, limit: int, as_json: bool) -> int:
-    """List one's own submissions to a server, or show submission NUMBER: where it is, and its run.
+    """List your own submissions to a server, or show submission NUMBER: its state and its run.
 
-    Of a submission that has its verdict the exit code is that of `eval`.
+    The exit code of a finished submission is that of `eval`.
 
     Example: python3 -m harness status 12 --server https://kernels.example.org
     """
@@ -260,7 +261,7 @@ def status(number: int | None, server: str | None, competition: str | None, limi
 
 
 def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True) -> int:
-    """Print a submission: its run in full, or its verdict alone; the exit code."""
+    """Print a submission, with its run in full or its verdict alone. Return the exit code."""
     run = client.run(found["id"]) if found["done"] else None
     own = found["podium"]
     if as_json:
@@ -274,7 +275,7 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
         parts: list[Any] = []
         if run is not None:
             from harness.render import run as rendered
-            from harness.render.tables import failure, verdict_line
+            from harness.render.verdicts import failure, verdict_line
 
             shown = Run.model_validate(run)
             if whole:
@@ -291,7 +292,8 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
 
 
 def _client(server: str | None, file: Path | None = None) -> Any:
-    """Of a `file` that is to be sent it is known that it can be read, before anybody looks for a cli_id."""
+    """Connect to the server. A `file` to be sent is read first, so that an unreadable file is reported before a missing
+    cli_id."""
     from harness.server import client as clients
 
     if not server:

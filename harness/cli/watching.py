@@ -1,4 +1,4 @@
-"""What `eval --watch` prints."""
+"""The output of `eval --watch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def watch(
     words: Sequence[str],
     stop_at_first: bool,
 ) -> int:
-    """Until Ctrl-C; the exit code. Of the cases those that are asked for, as `eval` takes them. Raises UsageError."""
+    """Watch until Ctrl-C and return the exit code. `named` and `words` choose cases, as in `eval`. Raises
+    UsageError."""
     from harness.machine.device import detect
     from harness.render import watch as rendered
     from harness.verbs import watch as verb

@@ -1,4 +1,4 @@
-"""Verbs to work with, of which nothing is ranked: doctor, new, forget, check, profile, import."""
+"""The verbs to work with, which rank nothing: doctor, new, forget, check, profile and import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.render import github
 from harness.render.legible import legible
 
 UNWRAPPED = 10_000
-"""Columns of a page, which wraps its cells by itself."""
+"""The table width for Markdown, where the page wraps the cells itself."""
 
 
 @verbs.command()
@@ -42,7 +42,7 @@ UNWRAPPED = 10_000
     is_flag=True,
     help="With --calibrate: measure how far the cards of a cluster differ, which widens intervals over several cards.",
 )
-@click.option("--cluster", default="auto", metavar="ADDRESS", help="Of the cluster of --fleet (default: this node's).")
+@click.option("--cluster", default="auto", metavar="ADDRESS", help="The cluster for --fleet (default: this node's).")
 @device_option
 @json_option
 @markdown_option
@@ -96,7 +96,7 @@ def _calibrate_fleet(root: Path, cluster: str, device: str, as_json: bool) -> in
 @click.argument("name", metavar="NAME")
 @click.pass_obj
 def new(root: Path, problem: str, name: str) -> None:
-    """Write submissions/PROBLEM/NAME.py, a correct and slow start, with the contract in its docstring.
+    """Write submissions/PROBLEM/NAME.py: a correct but slow start, with the contract in its docstring.
 
     Example: python3 -m harness new mla mine
     """
@@ -112,10 +112,10 @@ def new(root: Path, problem: str, name: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.pass_obj
 def forget(root: Path, runs: tuple[str, ...], older_than: str | None, dry_run: bool) -> None:
-    """Remove stored runs of your own, with the sources that no other run has. Published ones stay.
+    """Remove stored runs of your own, and the sources that no other run uses. Published runs stay.
 
-    RUN is a run's id, a beginning of it that no other has, or a submission's name or file, which means all of its runs.
-    Without RUN, all runs that are older than AGE.
+    RUN is a run's id, a unique beginning of an id, or a submission's name or file. A submission means all of its runs.
+    Without RUN, remove all runs that are older than AGE.
 
     Example: python3 -m harness forget mine --older-than 2w
     """
@@ -185,8 +185,8 @@ def check(
 ) -> int:
     """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
 
-    With --case or -k only some cases are judged, and the kernels are compiled that these launch. The number of a case
-    is its place among the CPU's benchmark cases.
+    With --case or -k only some cases are judged, and only the kernels that they launch are compiled. A number stands
+    for a CPU benchmark case.
 
     Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """
@@ -232,7 +232,7 @@ def check(
     type=click.Choice(["auto", "ncu", "rocprofv3", "torch", "emulator"]),
     default="auto",
     help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch works anywhere, without counters. "
-    "emulator: what gfx942 would execute, by kernel and line, never a time.",
+    "emulator: the instructions that gfx942 would execute, by kernel and line, without times.",
 )
 @click.option("--calls", type=click.IntRange(1, 100), default=3, help="How many calls to profile (default: 3).")
 @click.option(
@@ -256,9 +256,9 @@ def profile(
     as_json: bool,
     as_markdown: bool,
 ) -> None:
-    """Show where the time of FILE goes, kernel by kernel beside the floor, with the vendor's profiler.
+    """Show where the time of FILE goes, by kernel and next to the floor, with the vendor's profiler.
 
-    FILE runs outside the sandbox with your own rights, as profilers need it: read it first. Nothing is ranked.
+    FILE runs outside the sandbox with your own rights, because profilers need that: read it first. Nothing is ranked.
 
     Example: python3 -m harness profile mla submissions/mla/triton_bf16.py --case 2
     """
@@ -293,10 +293,10 @@ def profile(
 @markdown_option
 @click.pass_obj
 def import_(root: Path, folder: Path, as_json: bool, as_markdown: bool) -> None:
-    """Give names to the problems of other projects in FOLDER: a checkout of theirs, or one problem.
+    """Give names to the problems of other projects in FOLDER: a checkout of such a project, or one problem.
 
-    All verbs take such a name as that of a problem. The files stay where they are; the names are written to
-    configs/imported.yml. FOLDER may be a set file, too. What cannot be judged is left out, each with its reason.
+    Every verb accepts such a name. The files stay where they are; the names are written to configs/imported.yml. FOLDER
+    may also be a set file. Problems that cannot be judged are left out, each with its reason.
 
     Example: python3 -m harness import ../reference-kernels
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -68,16 +68,13 @@ def judge(
     with ThreadPoolExecutor(min(len(submissions), MOST_AT_ONCE)) as executor:
         numbers: dict[Future[Run], int] = {executor.submit(run_of, each): n for n, each in enumerate(submissions)}
         try:
-            waiting = set(numbers)
-            while waiting:
-                done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-                for each in done:
-                    number, run = numbers[each], each.result()
-                    store.write(run, submissions[number])
-                    runs[number] = run
-                    words = outcome(run.ending.verdict, run.unranked_because)
-                    tell(f"{submissions[number].name}: {words}, {run.duration_s:.1f} s")
-                    stored(run)
+            for done in _as_they_end(numbers):
+                number, run = numbers[done], done.result()
+                store.write(run, submissions[number])
+                runs[number] = run
+                words = outcome(run.ending.verdict, run.unranked_because)
+                tell(f"{submissions[number].name}: {words}, {run.duration_s:.1f} s")
+                stored(run)
         except BaseException:
             ending.set()
             for each_future in numbers:
@@ -86,3 +83,11 @@ def judge(
                 each_placed.close()
             raise
     return [runs[number] for number in range(len(submissions))]
+
+
+def _as_they_end(futures: Iterable[Future[Run]]) -> Iterator[Future[Run]]:
+    """Yield each future when it is done. The wait ends every second, so that Ctrl-C is noticed."""
+    waiting = set(futures)
+    while waiting:
+        done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+        yield from done

@@ -1,15 +1,15 @@
-"""Judging without the target device: compiling for chips that are not here.
+"""Compile submissions for chips that are not here.
 
-    described ─► inputs ─┐                               whoever knows the problem says what the inputs are
+    described ─► inputs ─┐                               a trusted process describes the problem's inputs
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
                    inline          HIP and CUDA          (absent_device, phantom, nested); fault: why not
-                     rehearsal     whose launches are noted
-                   survey ]        what compilers there are       in brackets: confined, beside the submission
+                     rehearsal     records their launches
+                   survey ]        finds the compilers            in brackets: confined, beside the submission
                          │
-                         └─► compilation, tools          the documents that they print, read as strangers' words
-    kept                                                 results on disk, by all that they depend on
-    telling                                              what a process is at, said on stderr and found there again
+                         └─► compilation, tools          the documents that they print, which may be forged
+    kept                                                 results on disk, by a hash of their inputs
+    telling                                              progress lines of a compiling process, on stderr
 
-Nothing is imported here: who compiles one kind does not load the other's compiler.
+This module imports nothing, so that compiling one kind of kernel does not load the other kind's compiler.
 """

@@ -1,4 +1,4 @@
-"""A target's card as host code sees it, where there is none: torch.cuda, torch.version and Triton's driver.
+"""A simulated card of the target for host code: torch.cuda, torch.version and Triton's driver.
 
     present("gfx942", compiler, phantoms)
         torch.cuda.get_device_properties().gcnArchName      "gfx942:sramecc+:xnack-"
@@ -7,8 +7,8 @@
         kernel[grid](x)                                     compiled by `compiler`, not launched
         @triton.autotune                                    every configuration compiled, none timed
 
-For a process of its own, before the submission is imported: nothing is put back. torch.compile returns the function as
-it is, since the kernels that it would make are not the submission's. Events measure the host's clock.
+Use it in a process of its own, before the submission is imported: the changes are permanent. torch.compile returns the
+function unchanged, since the kernels that it would generate are not the submission's. Events measure the host's clock.
 """
 
 from __future__ import annotations
@@ -32,16 +32,13 @@ from harness.interpreter.card_driver import CardDriver
 from harness.interpreter.cuda_on_cpu import SIMULATED_CUDA, returning
 
 HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
-"""What torch's builds of that time say: those of ROCm 7.0 and CUDA 12.8."""
+"""The versions in torch's builds for ROCm 7.0 and CUDA 12.8."""
 
 MAX_THREADS = 1024
 
-FEATURES = dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx950"), ":sramecc+:xnack-")
-"""What HIP adds to the names of chips that have these features to switch (LLVM's AMDGPU usage guide, "Target ID")."""
-
 
 class NetworkNeeded(OSError):
-    """The submission reaches for the network, which no submission is given."""
+    """The submission uses the network, which no submission may."""
 
 
 def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
@@ -61,7 +58,8 @@ def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
 
 
 def card(name: str, target: Target) -> dict[str, Any]:
-    """What torch.cuda says of the card. Sizes that depend on the model are those of `targets`."""
+    """Return replacements for functions of torch.cuda that describe the card. `targets` gives the sizes of each
+    model."""
     major, minor = target.capability
     properties = SimpleNamespace(
         name=target.device,
@@ -77,7 +75,7 @@ def card(name: str, target: Target) -> dict[str, Any]:
         shared_memory_per_block_optin=target.lds_bytes,
         shared_memory_per_multiprocessor=target.lds_per_multiprocessor,
         L2_cache_size=target.l2_bytes,
-        gcnArchName=f"{name}{FEATURES.get(name, '')}" if target.vendor == "amd" else "",
+        gcnArchName=target.gcn_arch,
         is_integrated=False,
         is_multi_gpu_board=False,
     )
@@ -93,7 +91,7 @@ def card(name: str, target: Target) -> dict[str, Any]:
 
 
 class AbsentDriver(CardDriver):
-    """Triton's driver of a device that compiles and does not run."""
+    """Triton's driver for a device that can be compiled for but not run on."""
 
     def __init__(self, target: Target, compiler: TritonCompiler, phantoms: Phantoms) -> None:
         super().__init__(target)
@@ -106,7 +104,8 @@ class AbsentDriver(CardDriver):
         return torch.empty(256 << 20, dtype=torch.int8, device=CUDA)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Calls once. All configurations take as long, but one that does not compile, as on a device, for ever."""
+        """Return a function that calls once instead of timing. Each configuration gets the same time, but one that does
+        not compile gets infinity, as on a device."""
 
         def benchmark(
             call: Callable[[], Any], *args: Any, quantiles: Sequence[float] | None = None, **named: Any
@@ -124,7 +123,7 @@ class AbsentDriver(CardDriver):
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
         def launch(x: int, y: int, z: int, *rest: Any) -> None:
-            # stream, function, packed metadata, launch metadata and two hooks come before the kernel's arguments
+            # The kernel's arguments come after the stream, function, packed metadata, launch metadata and two hooks.
             self.compiler.launched(metadata.hash, (x, y, z))
             self.phantoms.launched_with(rest[6:])
 
@@ -132,7 +131,7 @@ class AbsentDriver(CardDriver):
 
 
 class CudaGenerator(torch.Generator):
-    """torch.Generator(device): what is drawn from it is not known, whatever the seed."""
+    """A stand-in for torch.Generator(device). Values drawn from it are unknown, whatever the seed."""
 
     def __init__(self, device: Any = "cpu") -> None:
         self.claimed = torch.device(device)
@@ -146,7 +145,7 @@ class CudaGenerator(torch.Generator):
 
 
 class Graph:
-    """A CUDA graph: what is captured is compiled, and replayed it does nothing more."""
+    """A CUDA graph. Captured kernels are compiled; a replay does nothing."""
 
     def capture_begin(self, *args: Any, **named: Any) -> None: ...
     def capture_end(self) -> None: ...
@@ -158,12 +157,12 @@ class Graph:
 
 
 def uncompiled(model: Any = None, **named: Any) -> Any:
-    """torch.compile, as a function or a decorator."""
+    """A stand-in for torch.compile, as a function or a decorator."""
     return (lambda function: function) if model is None else model
 
 
 def no_network(*args: Any, **named: Any) -> NoReturn:
-    """Takes the place of socket.connect and socket.getaddrinfo."""
+    """A stand-in for socket.connect and socket.getaddrinfo."""
     hosts = [part[0] if isinstance(part, tuple) else part for part in args if isinstance(part, str | tuple)]
     where = f" ({hosts[0]})" if hosts else ""
     raise NetworkNeeded(f"it needs the network{where}, which a submission does not get")

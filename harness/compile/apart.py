@@ -1,4 +1,4 @@
-"""A call in a forked process: what crashes, aborts or hangs there does so there.
+"""Run a call in a forked process, so that a crash, abort or hang ends only that process.
 
 apart(lambda: 6 * 7, cpu_s=1, wall_s=9)  ─►  ForkedCall(returned=42, status=0, printed="", said="")
 """
@@ -21,9 +21,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ForkedCall:
-    """What a forked call returned, and what it wrote to stdout and stderr.
+    """The return value of a forked call, and its output on stdout and stderr.
 
-    status: 0 where it returned, the exit status or minus the signal where it crashed, None where it took too long.
+    `status`: 0 if it returned; the exit status, or minus the signal, if it crashed; None if it took too long.
     """
 
     returned: Any
@@ -33,9 +33,9 @@ class ForkedCall:
 
 
 def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> ForkedCall:
-    """Call in a forked process, for so much processor time, and so much time in all.
+    """Run `call` in a forked process, with limits on its processor time and its total time.
 
-    What `call` returns must have a JSON form; it must not raise.
+    The return value of `call` must have a JSON form. `call` must not raise.
     """
     with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as said:
         reading, writing = os.pipe()
@@ -79,7 +79,7 @@ def _die_with_parent() -> None:
 
 
 def _read(source: int, deadline: float) -> tuple[bytes, bool]:
-    """What is written to a pipe until it is closed, and whether that was before `deadline`."""
+    """Read a pipe until it is closed. Also return whether that was before `deadline`."""
     parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if select.select([source], [], [], left)[0]:

@@ -1,11 +1,11 @@
-"""What came of compiling one submission for one target: the document that a compiling process prints, as a value.
+"""The result of compiling one submission for one target: the document that a compiling process prints.
 
     python3 -m harness.compile.cross_compile   Triton kernels  ┐
     python3 -m harness.compile.inline          HIP and CUDA    ┴─► one JSON document ─► read() ─► Compilation
 
-The process runs the submission's own code, so the document is only as good as the submission's word: it informs its
-author and decides nothing. It may be anything: what is no such document counts as none, numbers and texts have bounds,
-and no text obeys a terminal. Nothing here imports torch.
+The process runs the submission's own code, so the submission can forge the document. It informs the author and decides
+nothing. `read` therefore accepts any text: an invalid document counts as none, numbers and texts are bounded, and
+control characters for a terminal are removed. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Number = Annotated[float, Field(ge=0, le=1 << 53, allow_inf_nan=False)]
 Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 Scalar = bool | Integer | float | Said | None
-"""A parameter's value, as `triton_compiler.readable` puts it."""
+"""A parameter's value, as `triton_compiler.readable` returns it."""
 
 
 class Document(BaseModel):
-    """Frozen; what a later version adds is left out."""
+    """A frozen model. Fields that a later version adds are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Flaw(Document):
-    """Why something does not compile or cannot be followed; `line` is the submission's, where it is known."""
+    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known."""
 
     message: Said
     line: Line | None = None
 
 
 class OccupancyDocument(Document):
-    """Waves that a SIMD (on NVIDIA: warps that a multiprocessor) holds at once, of how many, and what limits them."""
+    """The waves that fit on a SIMD at once (on NVIDIA: warps on a multiprocessor), the maximum, and the limiting
+    resource."""
 
     waves_per_simd: Number
     of: Number
@@ -50,12 +51,13 @@ class OccupancyDocument(Document):
 
 
 class CompiledKernel(Document):
-    """One kernel in one configuration. Registers are counted a thread (SGPRs a wave), bytes of LDS a block.
+    """One kernel in one configuration. Registers are counted per thread (SGPRs per wave), bytes of LDS per block.
 
-    arguments: of those that are no constexpr the type, and what Triton knows of the value ("*bf16, 16-aligned").
-    vgprs, agprs, sgprs on AMD, registers on NVIDIA. spills: registers on AMD, bytes on NVIDIA. scratch_bytes: private
-    memory a thread. cases: the labels of those that launch it so; none where it was compiled and never launched.
-    Resources are None where `fault` says that there is no code.
+    `arguments`: the type of each argument that is no constexpr, and what Triton knows of its value ("*bf16,
+      16-aligned"). `vgprs`, `agprs`, `sgprs`: on AMD only. `registers`: on NVIDIA only. `spills`: registers on AMD,
+      bytes on NVIDIA.
+    `scratch_bytes`: private memory per thread. `cases`: the labels of the cases that launch it in this configuration;
+      none if it was compiled but never launched. Resources are None if `fault` says that there is no code.
     """
 
     kernel: Said
@@ -77,10 +79,10 @@ class CompiledKernel(Document):
 
 
 class Compilation(Document):
-    """One submission, compiled for one target. `hip`: inline HIP or CUDA, which nothing here runs.
+    """One submission, compiled for one target. `hip`: whether its kernels are inline HIP or CUDA.
 
-    fault: why the whole could not be compiled. missing: what is to be installed first; refusal: that the sources are
-    for other targets; then there are no kernels.
+    `fault`: the reason why the whole submission could not be compiled. `missing`: what must be installed first.
+      `refusal`: the sources are for other targets. In these cases there are no kernels.
     """
 
     target: Said
@@ -96,18 +98,18 @@ class Compilation(Document):
 
     @property
     def skipped(self) -> Said | None:
-        """Why nothing was compiled, which is no fault."""
+        """The reason why nothing was compiled, if that is not a fault."""
         return self.refusal or self.missing
 
     @property
     def flaws(self) -> tuple[Flaw, ...]:
-        """All that keeps the submission from compiling, each said once."""
+        """All distinct flaws that keep the submission from compiling."""
         every = [self.fault, *(kernel.fault for kernel in self.kernels)]
         return tuple(dict.fromkeys(flaw for flaw in every if flaw is not None))
 
 
 def read(text: str) -> Compilation | None:
-    """The document in the last line that a process printed, whatever came before it; None if there is none."""
+    """Read the document in the last line of a process's output, whatever precedes it. Return None if there is none."""
     lines = text.strip().splitlines()
     for candidate in (text, lines[-1] if lines else ""):
         try:

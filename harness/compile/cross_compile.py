@@ -1,15 +1,15 @@
-"""Compiling every Triton launch of a submission for one target, in a process of its own, without a GPU.
+"""Compile every Triton launch of a submission for one target, in a process of its own, without a GPU.
 
     python3 -m harness.compile.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
 
     FOLDER      ─► inputs of the benchmark and test cases, without storage    ┐
-    submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
+    submission  ─► its own host code, on a simulated card                      ├─► custom_kernel
                                                           (absent_device)      ┘         │
                             each launch, with each configuration of an autotuner  ◄──────┘
-                                   └─► compiled, or why it is not (triton_compiler, fault)
+                                   └─► compiled, or the reason why not (triton_compiler, fault)
 
-FOLDER is `described`'s, since whoever runs a submission may not see the problem. `verbs/check` starts this confined;
-by itself it confines nothing. stdout gets one JSON document, whatever the submission prints:
+`described` writes FOLDER, because the process that runs a submission may not see the problem. `verbs/check` starts this
+module in the sandbox; by itself it confines nothing. stdout gets one JSON document, even if the submission prints:
 
     {"target", "triton", "compiler", "launches", "hip",
      "kernels": [{"kernel", "line", "configuration", "arguments", "autotuned", "cases",
@@ -18,9 +18,9 @@ by itself it confines nothing. stdout gets one JSON document, whatever the submi
                   "occupancy": {"waves_per_simd", "of", "limited_by"}, "fault"}],
      "fault": null or {"message", "line"}}
 
-A kernel's own fault is in its entry; the document's is one of the host code, which ended that case. `hip`: the
-submission also launches kernels of harness.hip, which are not compiled here. vgprs are without the agprs. Of a case
-with several steps, the first is followed. Nothing is run on a GPU, and nothing here says that a kernel is right.
+The fault of a kernel is in its entry. The fault of the document is one of the host code, which ended that case. `hip`:
+the submission also launches kernels of harness.hip, which are not compiled here. `vgprs` excludes the agprs. If a case
+has several steps, only the first is followed. Nothing runs on a GPU, and a kernel that compiles may still be wrong.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from harness.chips.targets import TARGETS
 
-if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
+if TYPE_CHECKING:  # imports of torch and Triton must wait until the environment is set
     from harness.compile.fault import CompileFault
     from harness.compile.inputs import Inputs
     from harness.compile.triton_compiler import TritonCompiler, TritonKernel
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
-"""Where there are GPUs, this process does not see them."""
+"""Environment variables that hide the GPUs of this machine from this process."""
 
 
 def main() -> None:
     arguments = parsed()
     document = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the submission and the compilers print must not mix with the document
+    os.dup2(2, 1)  # output of the submission and the compilers must not mix with the document
     os.environ.update(WITHOUT_GPU)
     os.environ.pop("TRITON_INTERPRET", None)
     sys.dont_write_bytecode = True
-    warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # of a process whose threads do nothing
+    warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # the other threads are idle
     with contextlib.ExitStack() as stack:
         if "TRITON_CACHE_DIR" not in os.environ:
             os.environ["TRITON_CACHE_DIR"] = str(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -73,7 +73,7 @@ def parsed() -> argparse.Namespace:
 
 
 def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The document. Raises OSError and ValueError for inputs that cannot be read."""
+    """Return the document. Raises OSError and ValueError if the inputs cannot be read."""
     import triton
 
     from harness.compile.inputs import Inputs
@@ -95,7 +95,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> CompileFault | None:
-    """Import the submission and call it for every case; the first fault of its host code."""
+    """Import the submission and call it for every case. Return the first fault of its host code."""
     from harness.compile import absent_device, fault, telling
     from harness.compile.phantom import Phantoms
     from harness.compile.triton_compiler import NotCompiled
@@ -118,23 +118,23 @@ def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollo
             try:
                 submission.kernel(data)
             except NotCompiled:
-                pass  # the kernel's own entry says why
+                pass  # the kernel's own entry holds the reason
             except (Exception, SystemExit) as error:
                 faults.append(fault.of_exception(error, file))
     return faults[0] if faults else None
 
 
 class HipFollower(Protocol):
-    """What follows launches of harness.hip's kernels. `case`: the label of the one that they are of."""
+    """Follows launches of harness.hip's kernels. `case`: the label of the current case."""
 
     case: str
 
     def follow(self) -> None:
-        """From here on; called once the submission is imported."""
+        """Start following. Called once the submission is imported."""
 
 
 class HipLaunches:
-    """Launches of harness.hip's kernels: their arguments are checked, and host code goes on."""
+    """Checks the arguments of launches of harness.hip's kernels, and lets the host code continue."""
 
     any = False
     case = ""
@@ -157,7 +157,7 @@ class HipLaunches:
 
 
 def compiler_of(target: str, triton_version: str) -> str:
-    """What made the code, in words."""
+    """Name the compiler and its version."""
     if TARGETS[target].vendor == "amd":
         return f"Triton {triton_version} with its LLVM"
     from triton.backends.nvidia.compiler import get_ptxas
@@ -166,7 +166,7 @@ def compiler_of(target: str, triton_version: str) -> str:
 
 
 def entry(kernel: TritonKernel, target: str) -> dict[str, Any]:
-    """A kernel as the document has it."""
+    """Return a kernel's entry in the document."""
     report, registers = kernel.report, {}
     if report is not None:
         registers = {"registers": report.registers}

@@ -1,10 +1,11 @@
-"""The inputs of a problem described for compiling processes, where no submission is: `inputs` says how they travel.
+"""Describe the inputs of a problem for compiling processes. This runs apart from the submission; `inputs` defines the
+format.
 
     python3 -m harness.compile.described PROBLEM FOLDER [--target gfx942 ...] [--cases benchmark] [--root ROOT]
 
-Writes FOLDER/cpu/ with the CPU test cases, drawn from a seed that is no secret, and FOLDER/<target>/ with the
-benchmark and the test cases on the target's card, without storage. On a card that is not there the problem may choose
-other types than here, so each target's are made in a forked process, and nothing of the card stays.
+It writes FOLDER/cpu/ with the CPU test cases, drawn from a public seed, and FOLDER/<target>/ with the benchmark and
+test cases on the target's card, without storage. A problem may choose other types on the simulated card. So each
+target's inputs are made in a forked process, which keeps the simulation out of this one.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
 
 SECONDS = 120
-"""To describe all cases of a target, which takes a tenth of a second."""
+"""The time limit to describe all cases of a target. It takes a tenth of a second."""
 
 
 def on_cpu(problem: Problem, folder: Path) -> None:
-    """Write to `folder` the CPU test cases with their values. Raises ProblemError."""
+    """Write the CPU test cases with their values to `folder`. Raises ProblemError."""
     cpu = Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
     reference = Reference(problem, cpu)
     described = Described(problem.inputs, problem.in_place)
@@ -45,15 +46,15 @@ def on_cpu(problem: Problem, folder: Path) -> None:
 
 
 def on_targets(problem: Problem, targets: Sequence[str], folder: Path, cases: Iterable[Case] | None = None) -> None:
-    """Write to a directory of its own in `folder`, for each target, its `cases` as phantoms: by default the
-    benchmark cases, then the test cases, each once.
+    """Write the cases of each target as phantoms to its own directory in `folder`. Default `cases`: the benchmark
+    cases, then the test cases, each once.
 
-    Raises ProblemError. Where there is no Triton, whose driver is a part of the card, nothing is written.
+    Raises ProblemError. Without Triton, whose driver is part of the simulated card, nothing is written.
     """
     every = (*problem.cases.benchmark, *problem.cases.test) if cases is None else cases
     chosen = tuple({case.label: case for case in every}.values())
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # the threads of torch do nothing
+        warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # torch's threads are idle
         outcome = apart(lambda: _all(problem, targets, chosen, folder), cpu_s=SECONDS, wall_s=4 * SECONDS)
     if outcome.status != 0 or outcome.returned is not None:
         last = (outcome.said.strip().splitlines() or [f"status {outcome.status}"])[-1]
@@ -62,8 +63,8 @@ def on_targets(problem: Problem, targets: Sequence[str], folder: Path, cases: It
 
 
 def _all(problem: Problem, targets: Sequence[str], cases: Sequence[Case], folder: Path) -> str | None:
-    """What went wrong, if anything. Triton is imported once, here."""
-    torch.set_num_threads(1)  # of a process that was forked there are no others
+    """Return the error, or None. Triton is imported once, here."""
+    torch.set_num_threads(1)  # a forked process has no other threads
     try:
         import harness.compile.absent_device  # noqa: F401
     except ImportError:
@@ -105,7 +106,8 @@ def _add(problem: Problem, described: Described, case: Case, data: Any, phantoms
 
 
 def input_maker(problem: Problem) -> Callable[..., Any]:
-    """The problem's empty_input, or its generate_input with a seed. Raises ProblemError if it cannot be imported."""
+    """Return the problem's empty_input, or its generate_input with a seed. Raises ProblemError if reference.py cannot
+    be imported."""
     path = problem.folder / "reference.py"
     sys.path.insert(0, str(places.mathematics(problem.folder)))  # for `import reference`
     spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)

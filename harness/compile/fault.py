@@ -1,7 +1,7 @@
-"""Why a submission does not compile for a target, in a sentence, with the submission's line where it can be told.
+"""The reason why a submission does not compile for a target: one sentence, with the submission's line if known.
 
-exceptions of host code          the submission's own frame that is nearest to what raised
-Triton's CompilationError        the syntax node, of whichever of the submission's functions it is in
+exceptions of host code          the line of the innermost frame in the submission
+Triton's CompilationError        the line of the syntax node, in any of the submission's functions
 MLIR's and LLVM's diagnostics    file:line:column of a location, or the inline assembly that they quote
 ptxas                            the line of PTX, and the .loc before it
 """
@@ -25,14 +25,14 @@ MAX_MESSAGE = 300
 
 @dataclass(frozen=True)
 class CompileFault:
-    """Why something does not compile or cannot be followed; `line` is the submission's, where it is known."""
+    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known."""
 
     message: str
     line: int | None = None
 
 
 def of_exception(error: BaseException, file: Path) -> CompileFault:
-    """An exception of the submission's host code, or of Triton's front end."""
+    """Describe an exception of the submission's host code or of Triton's front end."""
     chain = list(causes(error))
     compilation = [link for link in chain if isinstance(link, CompilationError)]
     if compilation:
@@ -47,15 +47,16 @@ def of_exception(error: BaseException, file: Path) -> CompileFault:
 
 
 def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None) -> CompileFault | None:
-    """What a compilation that ran apart came to: `outcome.returned` holds the CompileFault of its exception, or None.
+    """Describe the outcome of a forked compilation, or return None if it succeeded. `outcome.returned`: the fields of
+    its CompileFault, or None.
 
-    line: of the kernel's `def`, for where no better one is known.
+    `line`: the line of the kernel's `def`, used if no better line is known.
     """
     if outcome.status is None:
         return CompileFault(f"the compiler was still at {kernel} when its time was up", line)
     located = from_ptxas(outcome.printed, file) or from_diagnostics(outcome.said, file, line)
     if outcome.status == 0:
-        # LLVM can state an error and go on, to make code that lacks a part; nothing is raised then.
+        # LLVM can report an error, go on and produce incomplete code. Then nothing is raised.
         stated = CompileFault(**outcome.returned) if outcome.returned else None
         best = stated if located is None or (stated and stated.line is not None) else located
         return best if best is None or best.line is not None else CompileFault(best.message, line)
@@ -66,7 +67,8 @@ def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None) -
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, what it was raised from, and so on; also what urllib's errors have for a reason."""
+    """Yield an exception, the exception that it was raised from, and so on, including the `reason` of urllib's
+    errors."""
     while error is not None:
         yield error
         reason = getattr(error, "reason", None)
@@ -95,7 +97,8 @@ def shortened(said: str) -> str:
 
 
 def line_of_node(error: CompilationError, text: str) -> int | None:
-    """The line of `text` that the node of an error is on: its function's source is in there, dedented."""
+    """Return the line of `text` that an error's node is on. `text` contains the function's source, which the error
+    holds dedented."""
     if error.src is None or not hasattr(error.node, "lineno"):
         return None
     wanted = [line.strip() for line in textwrap.dedent(error.src).strip().splitlines()]
@@ -107,9 +110,9 @@ def line_of_node(error: CompilationError, text: str) -> int | None:
 
 
 def from_diagnostics(said: str, file: Path, after: int | None) -> CompileFault | None:
-    """The first error that MLIR or LLVM wrote to stderr, with the line of the file that it gives or quotes.
+    """Find the first error that MLIR or LLVM wrote to stderr, with the submission's line that it names or quotes.
 
-    after: the line of the kernel's `def`.
+    `after`: the line of the kernel's `def`.
     """
     found = DIAGNOSTIC.search(said)
     if not found:
@@ -131,7 +134,7 @@ DIAGNOSTIC = re.compile(
 
 
 def line_of_assembly(mnemonic: str, file: Path, after: int | None) -> int | None:
-    """The line of the file that a mnemonic is in; if there are several, the first in or after the kernel."""
+    """Return the line of the file that contains a mnemonic. If there are several, prefer the first after `after`."""
     lines = file.read_text(encoding="utf-8").splitlines()
     holding = [number for number, line in enumerate(lines, start=1) if mnemonic in line]
     later = [number for number in holding if number > (after or 0)]
@@ -139,7 +142,7 @@ def line_of_assembly(mnemonic: str, file: Path, after: int | None) -> int | None
 
 
 def from_ptxas(printed: str, file: Path) -> CompileFault | None:
-    """The first error of ptxas, which Triton prints with the PTX."""
+    """Find the first error of ptxas. Triton prints it with the PTX."""
     found = re.search(r"^ptxas\S* .*?, line (\d+); (?:error|fatal)\s*: (.+)$", printed, re.MULTILINE)
     if not found:
         return None

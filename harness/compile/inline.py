@@ -1,15 +1,16 @@
-"""Compiling a submission's inline HIP or CUDA for one target, in a process of its own.
+"""Compile a submission's inline HIP or CUDA for one target, in a process of its own.
 
     python3 -m harness.compile.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
 
-    --cpu     the small CPU cases, --inputs the other cases on the target's card: both are `described`'s
-    --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
+    --cpu     the small CPU cases, --inputs the other cases on the target's card: both are written by `described`
+    --emit    DIR/<target>/<kernels>-<hash>.hip       the compiler's input: macros, prelude, source
 
 `verbs/check` starts this in the sandbox; by itself it confines nothing.
 
-The submission is called with a GPU that notes launches (`rehearsal`). Then every `harness.hip` module that it made is
-compiled, and what came of it is printed as one `Compilation` document. So are the sources that it gave to torch's
-load_inline, if they have no headers; others need torch's headers and the vendor's compiler, and the document says so.
+The submission is called with a GPU that records launches (`rehearsal`). Then every `harness.hip` module that the
+submission created is compiled, and the result is printed as one `Compilation` document. Sources for torch's load_inline
+are compiled too, if they include no headers. Others need torch's headers and the vendor's compiler, and the document
+says so.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--emit", type=Path)
     options = parser.parse_args()
-    document = os.fdopen(os.dup(1), "w")  # what the submission prints goes to stderr
+    document = os.fdopen(os.dup(1), "w")  # output of the submission goes to stderr
     os.dup2(2, 1)
     cpu, inputs = Inputs.read(options.cpu), Inputs.read(options.inputs) if options.inputs.is_dir() else None
     compilation = compile_submission(cpu, inputs, options.file.resolve(), options.target, options.emit)
     document.write(compilation.model_dump_json() + "\n")
     document.flush()
     sys.stdout.flush()
-    os._exit(0)  # threads and hooks of the submission get no say
+    os._exit(0)  # skip the submission's threads and exit hooks
 
 
 def compile_submission(
     cpu: Inputs, inputs: Inputs | None, path: Path, target: str, emit: Path | None = None
 ) -> Compilation:
-    """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this.
+    """Import and rehearse the submission, then compile its modules. No exception of the submission escapes.
 
-    `inputs`: None where Triton is missing, whose driver is a part of the target's card.
+    `inputs`: None if Triton is missing, whose driver is part of the target's simulated card.
     """
     rehearsal, sources = Rehearsal(target), list[str]()
     fault, refused = rehearse(cpu, path, rehearsal, sources)
@@ -146,7 +147,7 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
 
 
 def _readable(defines: Mapping[str, object]) -> dict[str, Any]:
-    """Macros as a document has them; what is no number is in words."""
+    """Return the macros in JSON form. A value that is not a number becomes a string."""
     return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in defines.items()}
 
 
@@ -163,7 +164,7 @@ def _kernel_names(source: str) -> list[str]:
 
 
 def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
-    """The compiler's first error, with the line of the file that it is in."""
+    """Return an entry with the compiler's first error and its line in the file."""
     found = re.search(r"source(?::(\d+):\d+:|\((\d+)\):) (?:fatal )?error: (.*)", log)
     message = f"error: {found[3]}{hint(found[3])}" if found else log.strip().splitlines()[0]
     line = module.line_in(text, int(found[1] or found[2])) if found else None
@@ -174,7 +175,7 @@ def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
 
 
 def _definition(source: str, name: str) -> int | None:
-    """The line of a source that a kernel's name stands in as it is defined."""
+    """Return the line of a source on which a kernel is defined."""
     found = re.search(rf"__global__[^;{{]*?\b{re.escape(name)}\s*\(", source)
     return source.count("\n", 0, found.end()) + 1 if found else None
 

@@ -1,17 +1,17 @@
-"""A problem's inputs for a process that may not see the problem: described here, made again there.
+"""Carry a problem's inputs to a process that may not see the problem: describe them here, make them again there.
 
-    checkup (trusted)                               a compiling process (confined, with the submission)
+    verbs/check (trusted)                           a compiling process (confined, with the submission)
     Described.add(case, data)  ──► inputs.json ──►  Inputs.read(folder).cases[i].data(phantoms)
                                    inputs.bin
 
-inputs.json   {"names", "in_place",                              of the problem's inputs
-               "cases": [{"label", "tree", "tensors"}],          tree as of harness.wire.tree.flatten
-               "storages": [{"bytes", "at"}]}                    at: offset in inputs.bin, null for no values
-inputs.bin    the values of the storages that have some: of real tensors, and of phantoms whose values are known
+    inputs.json   {"names", "in_place",                              of the problem's inputs
+                   "cases": [{"label", "tree", "tensors"}],          tree: from harness.wire.tree.flatten
+                   "storages": [{"bytes", "at"}]}                    at: offset in inputs.bin, null without values
+    inputs.bin    the known values of storages: of real tensors, and of phantoms whose values are known
 
-A tensor is {"device", "shadow", "values"}, of which `shadow` is where a phantom lies on the meta device and `values`
-what is known of it on the CPU; each is {"dtype", "storage", "offset", "shape", "stride"} or null. Tensors that shared a
-storage share one again. A case can be made any number of times, and is made of fresh tensors each time.
+A tensor is {"device", "shadow", "values"}. `shadow` describes a phantom on the meta device, `values` the known values
+on the CPU. Each is {"dtype", "storage", "offset", "shape", "stride"} or null. Tensors that shared a storage share one
+again. A case can be made any number of times, each time with fresh tensors.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ DESCRIPTION, VALUES = "inputs.json", "inputs.bin"
 
 
 class Described:
-    """Cases of a problem with these names for its inputs, on their way to a file."""
+    """The cases of a problem, collected for writing. `names`: the names of its inputs."""
 
     def __init__(self, names: Sequence[str], in_place: Sequence[str]) -> None:
         self._document: dict[str, Any] = {"names": list(names), "in_place": list(in_place), "cases": [], "storages": []}
         self._values = bytearray()
 
     def add(self, label: str, data: Any, phantoms: Phantoms | None = None) -> None:
-        """A case whose `data` is of real tensors or, described outside their context, of `phantoms`.
+        """Add a case. `data` holds real tensors, or tensors of `phantoms`; call this outside the context of `phantoms`.
 
         Raises TypeError and ValueError as `flatten` does.
         """
@@ -82,7 +82,7 @@ class Described:
 
 @dataclass(frozen=True)
 class DescribedCase:
-    """One case as a process reads it."""
+    """One case as a compiling process reads it."""
 
     label: str
     tree: Any
@@ -91,7 +91,7 @@ class DescribedCase:
     values: bytes
 
     def data(self, phantoms: Phantoms | None = None) -> Any:
-        """What the problem's generator gave, of fresh tensors; `phantoms` for a case that is made of some."""
+        """Make the generator's data again, with fresh tensors. `phantoms` is needed for a case with phantoms."""
         made: dict[int, torch.UntypedStorage] = {}
 
         def leaf(number: int) -> torch.Tensor:
@@ -127,7 +127,7 @@ class DescribedCase:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The cases that a file describes, with the names of the problem's inputs and of those that are written to."""
+    """The described cases, with the names of the problem's inputs and of the inputs that kernels write to."""
 
     names: list[str]
     in_place: list[str]
@@ -135,7 +135,7 @@ class Inputs:
 
     @classmethod
     def read(cls, folder: Path) -> Inputs:
-        """Raises OSError, ValueError."""
+        """Read a folder. Raises OSError and ValueError."""
         document = json.loads((folder / DESCRIPTION).read_text())
         values = (folder / VALUES).read_bytes()
         cases = [

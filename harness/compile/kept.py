@@ -1,9 +1,10 @@
-"""Results kept on disk by a hash of all that they depend on, so that they need not be found again.
+"""A cache on disk of results, by a hash of everything that they depend on.
 
-    $XDG_CACHE_HOME/podium/check/   (~/.cache where the variable is not set)
-        results/<key>.json          written whole or not at all; what cannot be read counts as not there
+    $XDG_CACHE_HOME/podium/check/   (~/.cache if the variable is not set)
+        results/<key>.json          written whole or not at all; a file that cannot be read counts as missing
 
-Only who checks writes here: no process that runs a submission's code can. Everything in it may be deleted at any time.
+Only the checking process writes here: no process that runs a submission's code can. All of it may be deleted at any
+time.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 class Kept:
-    """The results that depend on `facts` and on Podium's own code.
+    """The cached results that depend on `facts` and on Podium's own code.
 
-    A folder that cannot be written, or that is another user's, keeps nothing.
+    If the folder cannot be written or belongs to another user, nothing is cached.
     """
 
     def __init__(self, facts: Mapping[str, str]) -> None:
@@ -42,7 +43,7 @@ class Kept:
             self._usable = False
 
     def read(self, what: str, kind: type[Document]) -> Document | None:
-        """What was kept as `what`, its `cached` set; None if nothing was, or nothing that can be read."""
+        """Return the result cached as `what`, with `cached` set, or None if there is none that can be read."""
         if not self._usable:
             return None
         try:
@@ -52,7 +53,7 @@ class Kept:
             return None
 
     def write(self, what: str, document: Mapping[str, Any]) -> None:
-        """Keep `document` as `what`. A full disk costs the time to find it again, nothing else."""
+        """Cache `document` as `what`. If the disk is full, it is not cached."""
         if not self._usable:
             return
         path = self._path(what)
@@ -66,7 +67,7 @@ class Kept:
 
 @functools.cache
 def own_code() -> str:
-    """A hash of the code that results come from."""
+    """Return a hash of the code that produces the results."""
     digest = hashlib.sha256()
     for folder in ("harness", "reference"):
         for path in sorted((_ROOT / folder).rglob("*.py")):

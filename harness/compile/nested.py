@@ -1,6 +1,6 @@
-"""Tensors in tuples, lists and dicts of tuples, lists and dicts, as torch's functions take and return them.
+"""Walk tensors in nested tuples, lists and dicts, as torch's functions take and return them.
 
-torch's own `_pytree` makes a plain tuple of a torch.Size.
+torch's own `_pytree` does not serve: it turns a torch.Size into a plain tuple.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 def leaves(data: Any) -> Iterator[Any]:
-    """The tensors in `data`."""
+    """Yield the tensors in `data`."""
     if isinstance(data, torch.Tensor):
         yield data
     elif isinstance(data, dict):
@@ -24,7 +24,7 @@ def leaves(data: Any) -> Iterator[Any]:
 
 
 def replaced(data: Any, replacement: Callable[[Any], Any]) -> Any:
-    """`data` with `replacement` of everything in it."""
+    """Return `data` with every leaf replaced by `replacement(leaf)`."""
     if isinstance(data, dict):
         return {key: replaced(value, replacement) for key, value in data.items()}
     if isinstance(data, tuple | list):
@@ -33,5 +33,6 @@ def replaced(data: Any, replacement: Callable[[Any], Any]) -> Any:
 
 
 def rebuilt(like: Any, parts: list[Any]) -> Any:
-    """A sequence of the type of `like`; torch's results with names are made as tuples are, namedtuples are not."""
+    """Return a sequence of the type of `like`. torch's named results are constructed as tuples are, namedtuples are
+    not."""
     return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)

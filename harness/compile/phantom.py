@@ -1,18 +1,19 @@
-"""Tensors on a GPU that is not here: shape, dtype, strides and an address, and no memory behind them.
+"""Tensors on a GPU that is not here. They have shape, dtype, strides and an address, but no memory.
 
     with Phantoms():
         x = torch.empty(1 << 40, device="cuda")          no storage; x.device is cuda:0, x.data_ptr() is aligned
         y = (x.view(-1, 64) + 1).half()                  shapes and dtypes follow
-        n = torch.tensor([3, 5], device="cuda")          small ones made on the host keep their values
+        n = torch.tensor([3, 5], device="cuda")          small tensors made on the host keep their values
         n.cumsum(0).tolist()                             [3, 8]
         y.sum().item()                                   raises DataDependent
 
-A phantom is a tensor on torch's meta device that says it is on another. Inside the context every function of torch
-comes by `Phantoms.__torch_function__`, which runs it on the meta device for the shapes, and on the CPU too while all
-its inputs have known values of at most `KNOWN_BYTES`. Anything drawn at random, left uninitialised or written by a
-kernel is unknown. A build of torch without CUDA will do, and where there is a GPU it is not touched.
+A phantom is a tensor on torch's meta device that claims to be on another device. Inside the context every torch
+function goes through `Phantoms.__torch_function__`. It runs the function on the meta device for the shapes. If all
+inputs have known values of at most `KNOWN_BYTES`, it also runs on the CPU for the values. Values that are random,
+uninitialised or written by a kernel are unknown. A build of torch without CUDA suffices, and a real GPU is not used.
 
-Not seen: what goes around torch's functions (DLPack, `__cuda_array_interface__`, C++ extensions), and other threads.
+Two things escape: code that bypasses torch's functions (DLPack, `__cuda_array_interface__`, C++ extensions), and other
+threads.
 """
 
 from __future__ import annotations
@@ -28,61 +29,61 @@ from harness.compile.nested import leaves, rebuilt, replaced
 from harness.interpreter.cuda_on_cpu import means_cuda
 
 KNOWN_BYTES = 1 << 20
-"""Values of tensors up to this size are followed: lengths and index pointers, not data."""
+"""Values of tensors up to this size are followed: these are lengths and index pointers, not data."""
 
 CPU, META, CUDA = torch.device("cpu"), torch.device("meta"), torch.device("cuda", 0)
 
 CONSTRUCTORS = torch.utils._device._device_constructors
-"""The functions that make tensors on a device that is named or the default."""
+"""The functions that make tensors on a named device or the default device."""
 
 UNKNOWN = (
     *("empty", "new_empty", "rand", "normal", "bernoulli", "multinomial", "poisson", "dropout"),
     *("uniform_", "exponential_", "cauchy_", "geometric_", "log_normal_"),
 )
-"""Functions whose names start so give what nobody knows."""
+"""The beginnings of the names of functions whose results are unknown."""
 
 READING = (
     *("item", "tolist", "is_nonzero", "equal", "allclose", "numpy", "__array__", "__contains__", "__format__"),
     *("__bool__", "__int__", "__float__", "__index__", "__complex__"),
 )
-"""Functions that bring values to the host."""
+"""The functions that copy values to the host."""
 
 
 class DataDependent(Exception):
-    """Host code asks for something that only the data tell."""
+    """Host code asks for a value that depends on the data."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} depends on the data: the launches cannot be followed without running them")
 
 
 class Phantom(torch.Tensor):
-    """A tensor on `claimed`, without storage. Made by `Phantoms`, which answers for it."""
+    """A tensor on `claimed`, without storage. `Phantoms` makes and handles these."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     claimed: torch.device = CUDA
     on_cpu: torch.Tensor | None = None
-    """The same tensor on the CPU, if its values are known; views of one storage have views of one storage here."""
+    """The same tensor on the CPU, if its values are known. Views that share a storage share a storage here, too."""
 
 
 class Phantoms(TorchFunctionMode):
-    """Tensors that host code puts on "cuda" are phantoms within this context."""
+    """Inside this context, tensors that host code puts on "cuda" are phantoms."""
 
     def __init__(self) -> None:
         super().__init__()
         self.addresses: dict[int, int] = {}
         self.next_address = 1 << 40
-        # Storages (of values) that no longer hold what the device would, and those that kernels leave alone. The
-        # tensors are kept, so that no new storage takes an old one's place.
+        # Known storages that no longer hold the device's values (`spoilt`), and those that no kernel writes to
+        # (`lasting`). The tensors are kept alive, so that no new storage reuses an old one's identity.
         self.spoilt: dict[int, torch.Tensor] = {}
         self.lasting: dict[int, torch.Tensor] = {}
 
     def launched_with(self, arguments: Iterable[Any]) -> None:
-        """A kernel was launched that may have written to any of these."""
+        """Record the launch of a kernel that may have written to any of these arguments."""
         self.spoil(tensor for tensor in leaves(tuple(arguments)) if storage_of(tensor) not in self.lasting)
 
     def keep(self, data: Any) -> None:
-        """No kernel writes to the tensors in `data`: their values stay known."""
+        """Declare that no kernel writes to the tensors in `data`, so their values stay known."""
         self.lasting |= {storage: tensor for tensor in leaves(data) if (storage := storage_of(tensor)) is not None}
 
     def __torch_function__(
@@ -91,7 +92,7 @@ class Phantoms(TorchFunctionMode):
         kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
         if func is torch.Tensor.pin_memory:
             return args[0]
-        default = torch.utils._device.CURRENT_DEVICE  # that of `with torch.device()` and torch.set_default_device
+        default = torch.utils._device.CURRENT_DEVICE  # set by `with torch.device()` and torch.set_default_device
         if default is not None and func in CONSTRUCTORS():
             kwargs.setdefault("device", default)
         args = replaced(args, self.with_known_bounds)
@@ -115,7 +116,7 @@ class Phantoms(TorchFunctionMode):
         phantoms: list[Phantom],
         device: torch.device | None,
     ) -> Any:
-        """What `func` returns: phantoms, with values where they can be known."""
+        """Return the result of `func`: phantoms, with values if they can be known."""
         name = name_of(func)
         written = list(written_to(name, args, kwargs))
         known = not name.startswith(UNKNOWN) and all(self.known(phantom) is not None for phantom in phantoms)
@@ -134,13 +135,13 @@ class Phantoms(TorchFunctionMode):
             self.spoil(written)
         claimed = device or next((x.claimed for x in phantoms if x.ndim), phantoms[0].claimed if phantoms else CUDA)
         if device is not None and any(device_of(tensor) != device for tensor in leaves((args, kwargs))):
-            # From one device to another is a copy, though both are the meta device and the CPU here.
+            # A move between devices is a copy, although both are the meta device and the CPU here.
             shadow = replaced(shadow, unstored)
             values = replaced(values, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
         return self.made_of(shadow, values, claimed)
 
     def shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], known: bool) -> Any:
-        """What `func` returns on the meta device. None where that takes values that are `known`."""
+        """Run `func` on the meta device. Return None if that needs values and these are `known`."""
         try:
             return func(*self.on(META, func, args), **self.on(META, func, kwargs))
         except RuntimeError as error:  # NotImplementedError is one
@@ -151,7 +152,7 @@ class Phantoms(TorchFunctionMode):
         return None
 
     def made_of(self, shadow: Any, values: Any, claimed: torch.device) -> Any:
-        """`shadow` with its tensors made phantoms; the values themselves where the result is on the CPU."""
+        """Return `shadow` with its tensors made phantoms, or `values` if the result is on the CPU."""
         if isinstance(shadow, torch.Tensor) and not isinstance(shadow, Phantom):
             if claimed.type == "cpu" and values is not None:
                 return values
@@ -167,7 +168,7 @@ class Phantoms(TorchFunctionMode):
         return None if storage_of(phantom) in self.spoilt else phantom.on_cpu
 
     def read(self, value: Any, name: str) -> Any:
-        """`value` on the host. Raises DataDependent if it is a phantom of unknown values."""
+        """Return `value` on the host. Raises DataDependent if it is a phantom with unknown values."""
         if not isinstance(value, Phantom):
             return value
         if name in ("numpy", "__array__") and value.claimed.type == "cuda":
@@ -181,11 +182,11 @@ class Phantoms(TorchFunctionMode):
         return values
 
     def spoil(self, tensors: Iterable[Any]) -> None:
-        """What these hold is known no more, nor what any other view of the same storage does."""
+        """Mark the values of these tensors, and of every view of the same storages, as unknown."""
         self.spoilt |= {storage: tensor for tensor in tensors if (storage := storage_of(tensor)) is not None}
 
     def address(self, phantom: Phantom) -> int:
-        """Where the first element would be: storages lie at multiples of 512 bytes, as CUDA's allocator has them."""
+        """Return the address of the first element. Storages are aligned to 512 bytes, as by CUDA's allocator."""
         if not phantom.numel():
             return 0
         storage = phantom.untyped_storage()
@@ -196,14 +197,14 @@ class Phantoms(TorchFunctionMode):
         return start + int(phantom.storage_offset()) * phantom.element_size()
 
     def with_known_bounds(self, leaf: Any) -> Any:
-        """A slice with numbers for bounds where they were phantoms."""
+        """Return a slice with numbers for bounds that were phantoms."""
         if not isinstance(leaf, slice):
             return leaf
         bounds = (leaf.start, leaf.stop, leaf.step)
         return slice(*(int(self.read(bound, "int")) if isinstance(bound, Phantom) else bound for bound in bounds))
 
     def on(self, device: torch.device, func: Callable[..., Any], arguments: Any) -> Any:
-        """Positional or named `arguments` of `func` moved to the CPU or the meta device."""
+        """Move the positional or named `arguments` of `func` to the CPU or the meta device."""
 
         def moved(leaf: Any) -> Any:
             if isinstance(leaf, Phantom):
@@ -219,7 +220,7 @@ class Phantoms(TorchFunctionMode):
 
 
 def requested_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
-    """The device that a call names: cuda:0, the CPU or the meta device."""
+    """Return the device that a call names: cuda:0, the CPU or the meta device. None if it names none."""
     if func in (torch.Tensor.cuda, torch.Tensor.cpu):
         return CUDA if func is torch.Tensor.cuda else CPU
     named = kwargs.get("device")
@@ -242,14 +243,14 @@ def device_of(tensor: torch.Tensor) -> torch.device:
 
 
 def storage_of(tensor: Any) -> int | None:
-    """What the storages of views of the same values have in common; None for what has no values."""
+    """Return an identity shared by all views of the same known values. None if the values are unknown."""
     if not isinstance(tensor, Phantom) or tensor.on_cpu is None:
         return None
     return tensor.on_cpu.untyped_storage()._cdata
 
 
 def written_to(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors that a function of torch of this name writes to."""
+    """Yield the tensors that the torch function `name` writes to."""
     in_place = name.endswith("_") and not name.startswith("__")
     if in_place or name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
         yield from leaves(args[:1])
@@ -296,4 +297,4 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__dlpack__: unfollowable("the memory"),
     torch.Tensor.__cuda_array_interface__.__get__: unfollowable("the memory"),  # type: ignore[attr-defined]
 }
-"""Questions about a phantom that its meta tensor would answer wrongly."""
+"""Queries about a phantom that its meta tensor would answer wrongly."""

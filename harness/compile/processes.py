@@ -1,14 +1,14 @@
-"""Confined processes that run a submission's code to compile it: several at a time, as memory and processors allow.
+"""Confined processes that run a submission's code to compile it, several at a time as memory and processors allow.
 
     with Processes(hidden=[root]) as processes:
-        processes.start([Job("gfx942", ("harness.compile.cross_compile", ...), source)])  at once, or when there is room
+        processes.start([Job("gfx942", ("harness.compile.cross_compile", ...), source)])  now, or when there is room
         processes.results() ─► ("gfx942", Finished(status, printed, said))                waits for all of them
-        processes.doing()   ─► {"gfx942": "kernel decode (BLOCK=64)"}                     what each is at
+        processes.doing()   ─► {"gfx942": "kernel decode (BLOCK=64)"}                     the current step of each
 
-Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
-its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does reaches another
-process, what is kept, or what is stored. All that it started is dead when it counts as finished, and when the block is
-left, however it is left. What it leaves in work/ is read and copied here, never trusted: see `leavings`.
+Each process runs in the same kind of sandbox as a worker (harness.sandbox), with its own scratch directory, user id and
+environment, and sees no GPU. It can write only to its work/, so it cannot reach another process, the cache or stored
+results. When a process counts as finished, everything that it started is dead. The same holds when the block is left,
+even by an exception. Its files in work/ are read and copied, but not trusted: see `leavings`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
 
 MEMORY_EACH_BYTES = 2 << 30
-"""What one of them may need at its peak: torch, Triton and LLVM with a large kernel."""
+"""The peak memory of one process: torch, Triton and LLVM with a large kernel."""
 
 _WARM = ("torch", "triton.compiler", "triton.language", "harness.compile.compilation")
-"""What compilers import, which takes most of their time where a kernel is small."""
+"""Modules that compilers import. Importing them takes most of the time of a small kernel."""
 
 TIMEOUT_S = 300.0
-"""So much processor time one may take, and so long it may be at one thing. Beside other work the same kernels take
+"""The limit on a process's processor time, and on the time for one step. Beside other work, the same kernels take
 several times as long by the clock."""
 
 LONGEST_S = 1800.0
@@ -50,21 +50,24 @@ POLL_S = 0.02
 TELL_S = 10.0
 SAID_BYTES = 8000
 MAX_PRINTED_BYTES = 16 << 20
-"""Of a document. A kernel takes 1 KiB of it, and a submission has some thousand at most, every variant counted."""
+"""The limit of a document. A kernel takes 1 KiB, and a submission has some thousand at most, counting all variants."""
 
 NO_DEVICE = Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
-"""The GPUs that are here are not for compiling."""
+"""The device for compiling: no GPU of this machine is used."""
 
 
 SUBMISSION = Path("../submission.py")
-"""Seen from work/."""
+"""The submission's path, relative to work/."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A module to run in work/ with its arguments. `source` becomes SUBMISSION, directories of files are `given` to it
-    there by these names, and from those in work/ that `collect` names files are copied. `interpreted`: Triton is to be
-    its interpreter in there."""
+    """A module to run in work/, with its arguments.
+
+    `source`: the content of SUBMISSION. `given`: directories of files that the job gets in work/, by name. `collect`:
+      directories in work/ whose files are copied afterwards, and where to. `interpreted`: whether to set
+      TRITON_INTERPRET.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -76,10 +79,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a process ended: `status` as subprocess has it, None for one that was killed for taking too long.
+    """The end of a process. `status`: as in subprocess, or None if it was killed for taking too long.
 
-    `excess`: of what it had taken more than its share. `submission`: the path that the submission had there.
-    `given_up`: it was ended, or never begun, because its submission seems to hang.
+    `excess`: the resource that it used beyond its limit. `submission`: the submission's path in the sandbox.
+      `given_up`: the process was ended or never begun, because its submission seems to hang.
     """
 
     status: int | None
@@ -91,7 +94,7 @@ class Finished:
 
     @property
     def trouble(self) -> str | None:
-        """What went wrong with the process itself, in a sentence, or None."""
+        """One sentence on what went wrong with the process itself, or None."""
         if self.excess is not None:
             return f"the compiler {self.excess}, and was ended"
         if self.status == 0:
@@ -109,12 +112,13 @@ class Finished:
 
 
 def isolation() -> Isolation:
-    """What confines these processes here; found out once, which takes tenths of a second."""
+    """Return the isolation of these processes. It is detected once, which takes tenths of a second."""
     return tiers.strongest(NO_DEVICE)
 
 
 class Processes:
-    """At most `limit` at once (default: see `room`); the others wait for their turn. They can read nothing `hidden`."""
+    """Runs at most `limit` jobs at once (default: see `room`); the others wait. Jobs cannot read the `hidden`
+    folders."""
 
     def __init__(self, hidden: Iterable[Path] = (), limit: int | None = None) -> None:
         self._hidden = tuple(hidden)
@@ -126,7 +130,7 @@ class Processes:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        with contextlib.ExitStack() as stack:  # one that cannot be killed keeps no other alive
+        with contextlib.ExitStack() as stack:  # a process that cannot be killed must not keep the others alive
             for running in self._running.values():
                 stack.callback(running.end)
 
@@ -137,9 +141,9 @@ class Processes:
     def results(
         self, told: Callable[[], None] = lambda: None, patience_s: float = math.inf
     ) -> Iterator[tuple[str, Finished]]:
-        """Each job's name and result, as they end; `told` is called every TELL_S. One that has not got on for
-        `patience_s` is given up, and so are those that have not begun. Raises OSError for a disk that is full,
-        InfrastructureError."""
+        """Yield each job's name and result as the jobs end. `told` is called every TELL_S. A job that makes no progress
+        for `patience_s` is given up, together with all jobs that have not begun. Raises InfrastructureError, and
+        OSError if the disk is full."""
         next_told = time.monotonic() + TELL_S
         while self._running or self._waiting:
             over = [name for name, running in self._running.items() if running.is_over()]
@@ -157,7 +161,7 @@ class Processes:
                 time.sleep(POLL_S)
 
     def doing(self) -> dict[str, str]:
-        """What each that runs says that it is at."""
+        """Return the current step of each running process, as it reports it."""
         return {name: running.doing() for name, running in self._running.items()}
 
     def _fill(self) -> None:
@@ -167,7 +171,7 @@ class Processes:
 
 
 class _Running:
-    """A process, its scratch directory and the end of what it said. `finished` or `end` must be called."""
+    """A process, its scratch directory and the end of its output. `finished`, `given_up` or `end` must be called."""
 
     def __init__(self, job: Job, hidden: tuple[Path, ...]) -> None:
         self._job = job
@@ -192,7 +196,7 @@ class _Running:
             self._resources = stack.pop_all()
 
     def is_over(self) -> bool:
-        """Whether it has ended, or must."""
+        """Whether the process has ended or must be ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._status = self._enclosure.wait(0)
             return True
@@ -202,7 +206,7 @@ class _Running:
         return took_s > LONGEST_S or max(self.stands_s(), self._enclosure.processor_s()) > TIMEOUT_S
 
     def stands_s(self) -> float:
-        """How long ago it was that it got on."""
+        """The seconds since the process last made progress."""
         return time.monotonic() - max(self._said.told_at, self._since)
 
     def doing(self) -> str:
@@ -214,7 +218,7 @@ class _Running:
         return Finished(None, "", doing, given_up=True)
 
     def finished(self) -> Finished:
-        """What it left, once all that it started is dead."""
+        """Return the process's result. First everything that it started is killed."""
         with self._resources:
             excess = self._kill()
             printed = leavings.text(self._work, PRINTED, MAX_PRINTED_BYTES)
@@ -228,7 +232,7 @@ class _Running:
             self._kill()
 
     def _kill(self) -> str | None:
-        """End it, with all that it started. What it had taken too much of."""
+        """Kill the process and everything that it started. Return the resource that it overused, or None."""
         try:
             self._enclosure.kill()
             return self._enclosure.excess()
@@ -237,7 +241,7 @@ class _Running:
 
 
 def _give(folder: Path, to: Path) -> None:
-    """Copy a directory of files for another user to read, whatever this one's umask."""
+    """Copy a directory of files so that another user can read it, whatever this user's umask."""
     to.mkdir()
     to.chmod(0o755)
     for path in folder.iterdir():
@@ -246,7 +250,7 @@ def _give(folder: Path, to: Path) -> None:
 
 
 class _Tail:
-    """Drains a pipe in the background, however much comes, and keeps its end. `told`: what its writer is at."""
+    """Drains a pipe in the background, whatever the amount, and keeps its end. `told`: the writer's current step."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe, self._kept = pipe, b""
@@ -255,7 +259,7 @@ class _Tail:
         self._thread.start()
 
     def text(self) -> str:
-        self._thread.join(1.0)  # all who could write to it are dead
+        self._thread.join(1.0)  # all processes that could write to it are dead
         return self._kept.decode(errors="replace")
 
     def _drain(self) -> None:
@@ -268,7 +272,7 @@ class _Tail:
 
 
 def room() -> int:
-    """How many processes this machine has processors and free memory for, at least one."""
+    """Return how many processes fit in this machine's processors and free memory, at least one."""
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) << 10

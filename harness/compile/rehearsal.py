@@ -1,9 +1,9 @@
-"""A submission's host code called with a GPU that notes launches and runs none.
+"""Call a submission's host code with a GPU that records launches and runs none.
 
-It goes on with outputs that nothing was written to.
+The host code continues with outputs that nothing was written to.
 
-    rehearse    on the small CPU cases; of torch's load_inline, the sources are noted
-    follow      where the file refuses a processor: on the other cases, on the target's card, which is not there
+    rehearse    on the small CPU cases; the sources for torch's load_inline are recorded
+    follow      if the file refuses a CPU: on the other cases, on the target's simulated card
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.worker import load
 
 @dataclass
 class Launched:
-    """How one kernel of one module was launched, over all cases. shared_bytes, threads: of the largest block."""
+    """The launches of one kernel of one module, over all cases. `shared_bytes`, `threads`: the maximum per block."""
 
     cases: list[str] = field(default_factory=list)
     shared_bytes: int = 0
@@ -36,7 +36,7 @@ class Launched:
 
 
 class Rehearsal(Gpu):
-    """A GPU of the target's vendor that notes each launch and runs none."""
+    """A GPU of the target's vendor that records each launch and runs none."""
 
     def __init__(self, target: str) -> None:
         self.vendor = AMD if TARGETS[target].vendor == "amd" else NVIDIA
@@ -67,11 +67,11 @@ class Rehearsal(Gpu):
 
 
 class NotedOnly(Exception):
-    """Stands for the call of an extension that load_inline would have built."""
+    """Replaces the call of an extension that load_inline would have built."""
 
 
 class NotedExtension:
-    """What load_inline gives here: a module whose functions cannot be called."""
+    """The result of load_inline here: a module whose functions cannot be called."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -80,8 +80,8 @@ class NotedExtension:
 
 
 def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
-    """Import the file and call it on each CPU test case; the first thing that went wrong, and whether the file says
-    itself that it needs another device than a processor (NoDevice), which is nothing wrong here."""
+    """Import the file and call it on each CPU test case. Return the first flaw, and whether the file itself demands
+    another device than a CPU (NoDevice), which is no flaw."""
     from torch.utils import cpp_extension
 
     def noted(*arguments: Any, **named: Any) -> NotedExtension:
@@ -101,30 +101,30 @@ def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) 
             _call(submission, case)
     except hip.NoDevice:
         return None, True
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
+    except BaseException as error:  # SystemExit and KeyboardInterrupt come from the submission, too
         return _flaw(error, path), False
     return None, False
 
 
 def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
-    """Import the file again and call it on each case of a GPU, on a machine with the target's card; the first thing
-    that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
+    """Import the file again and call it on each GPU case, on a machine with the target's simulated card. Return the
+    first flaw. Triton kernels are skipped, because `cross_compile` compiles them."""
     try:
         from triton import knobs
 
         from harness.compile.cross_compile import followed
         from harness.compile.triton_compiler import NoCompiler
-    except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
+    except ImportError:  # Triton exists only for Linux, and the simulated card needs it
         return None
-    knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card
-    hip.modules.clear()  # the file makes them again
+    knobs.runtime.interpret = False  # the kernels are for the card when the file is imported again
+    hip.modules.clear()  # the file creates them again
     sources.clear()
     fault = followed(inputs, path, NoCompiler(target, path), rehearsal)
     return Flaw(message=fault.message, line=fault.line) if fault else None
 
 
 def needs_torch(source: str) -> bool:
-    """Whether a source of load_inline is more than device code. torch's headers stand before it there, unasked."""
+    """Whether a source for load_inline is more than device code. torch always puts its headers before the source."""
     return re.search(r"#\s*include|\b(?:torch|at|c10)::|<<<", source) is not None
 
 
@@ -135,7 +135,7 @@ def _call(submission: load.LoadedSubmission, case: DescribedCase) -> None:
 
 
 def _flaw(error: BaseException, path: Path) -> Flaw:
-    """What went wrong in the submission's code, and the line of its own where it did."""
+    """Describe an exception of the submission's code, with the submission's line."""
     own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
     first_line = (str(error).strip().splitlines() or [""])[0]

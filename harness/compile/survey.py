@@ -1,7 +1,7 @@
-"""Looking at what this machine has for working without the target GPU; `tools` asks for it and keeps the answer.
+"""Find the tools on this machine for work without the target GPU. `tools` runs this and caches the result.
 
-python3 -m harness.compile.survey      prints one Tools document; with TRITON_INTERPRET=1, and in the sandbox that
-                                       compilers run in, so that what is found is what they find
+python3 -m harness.compile.survey      prints one Tools document; with TRITON_INTERPRET=1, in the sandbox of the
+                                       compilers, so that it finds exactly the tools that they find
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from harness.compile.compilation import Document
 
 
 class HipCompiler(Document):
-    """The compiler of inline HIP or CUDA for one target: which one there is, or the command that installs one."""
+    """The compiler of inline HIP or CUDA for one target: the compiler's name, or the command that installs one."""
 
     compiler: str | None
     install: str | None
 
 
 class Tools(Document):
-    """`interpreter`: None where Triton kernels are interpreted as the hardware computes, else what is wrong."""
+    """The tools of this machine. `interpreter`: None if Triton kernels are interpreted as the hardware computes, else
+    the fault."""
 
     triton: str | None
     interpreter: str | None
@@ -33,7 +34,7 @@ def main() -> None:
 
 
 def survey() -> Tools:
-    """Look at everything. In a process of its own with TRITON_INTERPRET=1, since the interpreter is put right in it."""
+    """Find all tools. Run this in a process of its own with TRITON_INTERPRET=1, because it patches the interpreter."""
     from harness.hip import compilers as hip
     from harness.interpreter.installation import InterpreterUnfit, install
 
@@ -59,7 +60,7 @@ def _compiler(target: str) -> str:
 
 
 def version(package: str) -> str | None:
-    """The installed version of a package, or None."""
+    """Return the installed version of a package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""What a compiling process is at, told on stderr among whatever the submission prints, and found there again.
+"""Progress reports of a compiling process: written to stderr among the submission's output, and found there again.
 
-tell("kernel decode (BLOCK=64)") ─► stderr ─► told_last(said)      the last thing told, or ""
-                                              rest(said)           what else was printed
+tell("kernel decode (BLOCK=64)") ─► stderr ─► told_last(said)      the last report, or ""
+                                              rest(said)           the other output
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST_CHARS = 160
 
 
 def tell(what: str) -> None:
-    """In the compiling process. Not through sys.stderr, which is the submission's to replace."""
+    """Report a step, from the compiling process. Not through sys.stderr, which the submission can replace."""
     os.write(2, f"\n{MARK}{' '.join(what.split())[:MOST_CHARS]}\n".encode(errors="replace"))
 
 
@@ -27,5 +27,5 @@ def rest(said: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text`, which may be the submission's, in one line that obeys nothing of a terminal."""
+    """Return `text`, which may come from the submission, as one line without control characters for a terminal."""
     return "".join(c if c.isprintable() else " " for c in text)

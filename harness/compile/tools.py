@@ -1,9 +1,9 @@
-"""What this machine has for working without the target GPU: Triton, whether it can be interpreted, compilers for HIP.
+"""The tools on this machine for work without the target GPU: Triton, its interpreter, and compilers for HIP.
 
-    here() ─► Tools        looked at in a process of its own (`survey`), which takes seconds, and kept
-    fingerprint()          changes whenever the answer may: versions and file times, no torch
+    here() ─► Tools        found in a process of its own (`survey`), which takes seconds, and cached
+    fingerprint()          changes whenever the tools may have changed: versions and file times, without torch
 
-Looking runs the interpreter's self-check and asks each compiler whether it knows the targets.
+The survey runs the interpreter's self-check and asks each compiler whether it knows the targets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ PACKAGES = ("torch", "triton", "numpy", "ziglang", "nvidia-cuda-nvrtc", "nvidia-
 
 
 def here(root: Path | None = None) -> Tools:
-    """What this machine has. Raises InfrastructureError if that cannot even be looked at.
+    """Return the tools of this machine. Raises InfrastructureError if the survey fails.
 
-    `root`: of the problems, if any of those was imported here. It is on the search path then, and for nobody to read.
+    `root`: the root of the problems, if one was imported in this process. Then it is on the search path, and is hidden
+      from the survey.
     """
     kept = Kept({"tools": fingerprint()})
     found = kept.read("tools", Tools)
@@ -45,7 +46,7 @@ def here(root: Path | None = None) -> Tools:
 
 
 def fingerprint() -> str:
-    """A hash of the versions and files that decide what is here."""
+    """Return a hash of the versions and files that determine the tools."""
     rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "llvm" / "bin" / "clang"
     commands = ["hipcc", "clang", *(f"clang-{version}" for version in range(19, 30)), str(rocm), "nvcc"]
     facts = [f"{name} {version(name)}" for name in PACKAGES]

@@ -1,10 +1,10 @@
-"""Triton's compiler for one target: every kernel in every specialisation that host code launches.
+"""Triton's compiler for one target. It compiles every kernel in every specialisation that host code launches.
 
     compile(source) ──► fork ──► Triton's compile ──► its cache, on disk ──► read here       ─► CompiledKernel
                           └─► exception, diagnostics, signal ──► CompileFault                ─► Uncompiled
 
-A kernel that crashes LLVM takes the forked process along and not this one. A fault ends nothing: launching a kernel
-that did not compile does nothing, and host code goes on.
+A kernel that crashes LLVM ends only the forked process. A fault does not stop the host code: launching a kernel that
+did not compile does nothing.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ from harness.compile.apart import apart
 from harness.compile.fault import CompileFault
 
 KERNEL_CPU_S = 30
-"""Processor time for one kernel. Those that take longer are no use to anyone: a run has no more patience."""
+"""The processor time for one kernel. A kernel that takes longer is of no use: a run would not wait for it either."""
 
 TOTAL_CPU_S = 240.0
-"""Processor time for all of a submission's kernels. It is no time of the clock: beside other work the same kernels take
-several times as long."""
+"""The processor time for all of a submission's kernels. It is not clock time, since the same kernels take several times
+as long beside other work."""
 
 KERNEL_WALL_S = 240.0
-"""One that takes no processor time waits for something that does not come."""
+"""The clock time for one kernel. A compiler that uses no processor time waits for something that never comes."""
 
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
-"""CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
+"""CUDA programming guide, "Technical specifications per compute capability". HIP allows at least as much."""
 
 KNOWN_OF_ARGUMENTS = {"divisibility": "16-aligned", "pointer_range": "under 2 GiB"}
-"""What Triton specialises arguments to, by the names of its attributes; AMD's backend alone asks for sizes."""
+"""Triton's specialisations of arguments, by the names of its attributes. Only AMD's backend uses sizes."""
 
 STAGES = ("ttir", "ttgir", "llir", "amdgcn", "ptx")
 
 
 class NotCompiled(AttributeError):
-    """Host code asks for something of a kernel that did not compile."""
+    """Host code uses a kernel that did not compile."""
 
 
 @dataclass
 class TritonKernel:
     """One kernel in one specialisation and with one set of options.
 
-    line: of its `def`. configuration: constexprs and options. arguments: the type of each, and what it is specialised
-    to. cases: the labels of those that launch it. autotuned: one of those that an autotuner chooses from; one that does
-    not fit the device is passed over there.
+    `line`: the line of its `def`. `configuration`: constexprs and options. `arguments`: the type and specialisation of
+      each.
+    `cases`: the labels of the cases that launch it. `autotuned`: an autotuner chooses among several; a kernel that does
+      not fit the device is skipped there.
     """
 
     name: str
@@ -75,13 +76,13 @@ class TritonKernel:
 
 @dataclass
 class AutotunerTrial:
-    """A call whose launches do not count. `failed`: one of its kernels did not compile."""
+    """A trial call of an autotuner, whose launches do not count. `failed`: one of its kernels did not compile."""
 
     failed: bool = False
 
 
 class TritonCompiler:
-    """Takes the place of `triton.compile`. `file`: the submission. `emit`: a folder for what each stage made."""
+    """Replaces `triton.compile`. `file`: the submission. `emit`: a folder for the output of each stage."""
 
     def __init__(self, target: str, file: Path, emit: Path | None = None) -> None:
         self.target, self.file, self.emit = target, file, emit
@@ -94,10 +95,10 @@ class TritonCompiler:
         self._trials: list[AutotunerTrial] = []
 
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
-        """As triton.compile, for kernels in Python: a CompiledKernel, or Uncompiled."""
+        """Compile a kernel in Python, as triton.compile does. Return Triton's CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
         telling.tell(f"kernel {described(kernel)}")
-        triton_key(), make_backend(target).hash()  # kept in memory, so that not every fork computes them
+        triton_key(), make_backend(target).hash()  # cached in memory, so that forks need not compute them
         taken_before_s = _processor_s_of_forks()
         outcome = apart(
             lambda: self._compile_to_cache(src, target, options, named),
@@ -118,7 +119,7 @@ class TritonCompiler:
         return made if kernel.fault is None else Uncompiled(self, kernel)
 
     def launched(self, kernel: TritonKernel | str, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
-        """Note a launch, of a kernel by its hash."""
+        """Record a launch. `kernel` may be the kernel's hash."""
         if isinstance(kernel, str):
             kernel = self._by_hash[kernel]
         if kernel.fault is None and any(size > most for size, most in zip(grid, MAX_GRID)):
@@ -131,7 +132,7 @@ class TritonCompiler:
 
     @contextmanager
     def trial(self) -> Iterator[AutotunerTrial]:
-        """Launches within are an autotuner's."""
+        """Mark the launches in this block as an autotuner's."""
         self._trials.append(AutotunerTrial())
         try:
             yield self._trials[-1]
@@ -139,7 +140,8 @@ class TritonCompiler:
             self._trials.pop()
 
     def resources_of(self, binary: bytes) -> tuple[int, int]:
-        """Registers a thread and spills of a compiled kernel, as a driver tells them when it loads one."""
+        """Return the registers per thread and the spills of a compiled kernel, as a driver does when it loads the
+        kernel."""
         report = self._by_binary[binary]
         return report.registers, report.spills
 
@@ -163,14 +165,14 @@ class TritonCompiler:
         )
 
     def _compile_to_cache(self, src: Any, target: Any, options: Any, named: dict[str, Any]) -> dict[str, Any] | None:
-        """Runs in the forked process: leaves the result in Triton's cache, or returns the CompileFault."""
+        """Compile in the forked process. Leave the result in Triton's cache, or return the CompileFault."""
         knobs.nvidia.dump_ptxas_log = True
         written = io.StringIO()
         try:
             with redirect_stdout(written):
                 made = upstream_compile(src, target=target, options=options, **named)
                 if "cubin" in made.asm and not written.getvalue() and not ptxas_log(made).exists():
-                    knobs.compilation.always_compile = True  # from a cache that was filled elsewhere
+                    knobs.compilation.always_compile = True  # the cache was filled elsewhere, without the log
                     made = upstream_compile(src, target=target, options=options, **named)
         except BaseException as error:
             print(written.getvalue())
@@ -219,7 +221,7 @@ class TritonCompiler:
 
 
 class Uncompiled:
-    """Stands for a kernel that did not compile: launched, it does nothing."""
+    """Replaces a kernel that did not compile. Launching it does nothing."""
 
     function = packed_metadata = None
 
@@ -236,20 +238,21 @@ class Uncompiled:
 
 
 class NoCompiler(TritonCompiler):
-    """For who is after the submission's other kernels: no kernel of Triton's compiles, and none is at fault."""
+    """A compiler that compiles no Triton kernel and reports no fault, for callers that follow the submission's other
+    kernels."""
 
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         return Uncompiled(self, self._described(src, target, options or {}))
 
 
 def _processor_s_of_forks() -> float:
-    """Of all that have ended, and of what they waited for, such as ptxas."""
+    """The processor time of all ended forks and their children, such as ptxas."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def ptxas_log(made: Any) -> Path:
-    """Where what `ptxas -v` said of a compiled kernel is kept: beside its code, in Triton's cache."""
+    """Return the path of the output of `ptxas -v` for a compiled kernel, next to its code in Triton's cache."""
     return Path(made.metadata_group[f"{made.name[:150]}.cubin"]).with_suffix(".ptxas")
 
 
@@ -259,14 +262,14 @@ def described(kernel: TritonKernel) -> str:
 
 
 def readable(value: Any) -> Any:
-    """A configuration's value as JSON has it, or in words."""
+    """Return a configuration's value in JSON form, or as a string."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return getattr(value, "__name__", None) or str(value)
 
 
 def line_of_def(function: Any) -> int | None:
-    """The line of a kernel's `def` in its file; its source begins with its decorators."""
+    """Return the line of a kernel's `def` in its file. The kernel's source begins with its decorators."""
     for offset, line in enumerate(function.raw_src):
         if re.match(r"\s*def\s", line):
             return function.starting_line_number + offset

@@ -1,5 +1,5 @@
-"""Submissions run in the emulator: harness.hip's launches and Triton's, on tensors of the CPU.
+"""Runs submissions in the emulator: launches of harness.hip and Triton, on CPU tensors.
 
-hip             launches of harness.hip ──┬─► launches   those of one process, and what is to be said of them
+hip             launches of harness.hip ──┬─► launches   the launches of one process, and their findings
 triton_driver   kernels of Triton ────────┘
 """

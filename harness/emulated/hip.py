@@ -1,8 +1,9 @@
 """Launches of harness.hip's kernels in the emulator.
 
-    present("gfx942")     from here on a launch goes to the emulator; a module is compiled once
+    present("gfx942")     sends later launches to the emulator; a module is compiled once
 
-A fault names the line of the submission where the source's line can be found in it, else that of the source string.
+The message of a fault names the line of the submission's file if the source's line can be found there, else the line of
+the source string.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
 
 OF_THE_SOURCE = re.compile(rf"\bline (\d+){OF_THE_STRING}")
-"""A line as the emulator's messages name it."""
+"""A line number as the emulator's messages write it."""
 
 
 def present(target: str) -> None:
-    """From here on harness.hip launches in the emulator. Nothing is put back."""
+    """Make harness.hip launch in the emulator from now on. This cannot be undone."""
     hip.emulator = functools.partial(launch, target)
 
 
@@ -47,9 +48,9 @@ def launch(
     packed: Sequence[Any],
     tensors: Sequence[tuple[str, torch.Tensor]],
 ) -> None:
-    """Run one kernel on tensors of the CPU. packed: the arguments, as ctypes values.
+    """Run one kernel on CPU tensors. packed: the arguments, as ctypes values.
 
-    Raises CompilationError, EmulatedFault with the finding, LaunchError for a launch that the chip would not do,
+    Raises CompilationError, EmulatedFault with the finding, LaunchError for a launch that the chip would refuse,
     NoDevice for what is not emulated or not installed.
     """
     image, assembly = _loaded(module, target)
@@ -94,7 +95,8 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
 
 
 def _elsewhere(module: Any) -> str:
-    """Of a source that does not compile for a chip: a line with an emulated one that it does, if there is one."""
+    """For a source that does not compile for a chip: a line that names an emulated chip for which it compiles. "" if
+    there is none."""
     for target in EMULATED_TARGETS:
         with contextlib.suppress(CompilationError, LookupError):
             compilers.compile(module.source, target, module.defines)
@@ -103,7 +105,7 @@ def _elsewhere(module: Any) -> str:
 
 
 def _in_submission(message: str, module: Any) -> str:
-    """A message with lines of the submission's file, where those of the source can be found in it."""
+    """The message with line numbers of the submission's file, where the source's lines can be found in it."""
     path = getattr(sys.modules.get("submission"), "__file__", None)
     if path is None:
         return message

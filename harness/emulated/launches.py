@@ -1,8 +1,8 @@
-"""The launches of one process in the emulator, and what is to be said of them together.
+"""The launches of one process in the emulator, and their findings together.
 
 launches = Launches("gfx942")
 launches.run(..)          raises EmulatedFault at a finding that ends a kernel, LaunchError for a launch that the chip
-                          would not do, NoDevice for what is not emulated
+                          would refuse, NoDevice for what is not emulated
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from harness.emulator.witness import Witness
 from harness.hip import LaunchError, NoDevice
 
 TWICE_INSTRUCTIONS = 200_000
-"""Launches are run again with other garbage and in another order until so many instructions were run once."""
+"""Launches are repeated, with other garbage and in another order, until this many instructions have run once."""
 
 MOST_REMARKS = 16
 
 
 class EmulatedFault(RuntimeError):
-    """A kernel did what it must not; the message names the instruction, the line and the lane."""
+    """A kernel did something that is not allowed. The message names the instruction, the line and the lane."""
 
 
 def of_process(target: str) -> Launches:
@@ -42,8 +42,8 @@ def of_process(target: str) -> Launches:
 
 
 def emulated() -> dict[str, Any]:
-    """As a worker says it: the chip that launches of this process were emulated for, None where there were none; the
-    instructions that they executed, and the seconds of the processor that compiling took."""
+    """A worker's report: the chip that this process emulated (None without launches), the number of executed
+    instructions, the processor seconds spent compiling, and the remarks."""
     for target, launches in _of_process.items():
         if launches.count:
             counts = {"executed": sum(launches.instructions.values()), "compiling_s": launches.compiling_s}
@@ -55,12 +55,12 @@ _of_process: dict[str, Launches] = {}
 
 
 class Launches:
-    """instructions: executed so far, by class. findings: all, at most one of a kind and kernel. remarks: what is said
-    of a kernel and is no fault of it. compiling_s: seconds of the processor, in `compiling`.
+    """The launches for one chip. instructions: executed so far, by class. findings: all, at most one per kind and
+    kernel. remarks: notes on a kernel that are not faults. compiling_s: processor seconds spent in `compiling`.
 
-    again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
-    what is used and never written, and in another order of waves and workgroups. limit: instructions that a wave
-    may run. limit_s: processor time in which some wave must end, in seconds.
+    again: repeat small launches. One repetition has other garbage in registers and shared memory, to find uses of
+    values never written. Others have another order of waves and workgroups. limit: the most instructions that a wave
+    may run. limit_s: processor seconds in which some wave must end.
     """
 
     def __init__(self, target: str, again: bool = False) -> None:
@@ -72,11 +72,12 @@ class Launches:
         self.remarks: list[str] = []
         self.compiling_s = 0.0
         self.outcomes: list[tuple[str, LaunchOutcome]] | None = None
-        """Of each launch, with its kernel's name, if it is a list."""
+        """The outcome of each launch with its kernel's name, if this is a list."""
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """What is done within is a compiler's work, by this process or by one that it waits for."""
+        """Count the block's processor time as a compiler's work. It covers this process and children that it waits
+        for."""
         before = sum(os.times()[:4])
         try:
             yield
@@ -94,8 +95,8 @@ class Launches:
         shared_bytes: int,
         assembly: str | None,
     ) -> None:
-        """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault, LaunchError and
-        NoDevice."""
+        """Launch a kernel. tensors: the tensor that each pointer is for, with its name in messages. Raises
+        EmulatedFault, LaunchError and NoDevice."""
         memory = allocations(tensors)
         launch = functools.partial(
             run, image, kernel, grid, block, arguments, memory,
@@ -146,7 +147,8 @@ class Launches:
         before: Sequence[Any],
         after: Sequence[Any],
     ) -> KernelFinding | None:
-        """A finding; where the kernel uses atomics that do not commute a remark, and None."""
+        """Repeat the launch in other orders. Returns a finding if a result differs. If the kernel uses atomics that do
+        not commute, adds a remark and returns None."""
         for made in order.orders(sum(self.instructions.values())):
             _put(memory, before)
             other = launch(order=made(), fill=1, limit=order.PATIENCE * outcome.longest)
@@ -190,7 +192,7 @@ def _put(memory: Sequence[Allocation], contents: Sequence[Any]) -> None:
 
 
 def allocations(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Allocation]:
-    """The storages of the tensors that a kernel is given: all it may touch."""
+    """The storages of the tensors that a kernel is given: the only memory that it may touch."""
     found: list[Allocation] = []
     for name, tensor in tensors:
         storage = tensor.untyped_storage()

@@ -1,11 +1,11 @@
-"""Triton's kernels as LLVM compiled them for a chip, run by the emulator on tensors of the CPU.
+"""Runs Triton's kernels in the emulator, as LLVM compiled them for a chip, on CPU tensors.
 
     present("gfx942")      in a process of its own, before Triton's kernels are imported
         kernel[grid](x)    compiled by Triton for the target, launched in the emulator
-        launches.findings  what was found, over all launches
+        launches.findings  the findings of all launches
 
-Autotuners take their first valid configuration. The submission's tensors are on the CPU; `cuda_on_cpu` redirects what
-asks for a GPU.
+Autotuners take their first valid configuration. The submission's tensors are on the CPU. `cuda_on_cpu` redirects host
+code that asks for a GPU.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from harness.interpreter.autotune import FirstValid
 from harness.interpreter.card_driver import CardDriver
 
 HIP_VERSION = "7.0.0"
-"""What torch's builds of that time say: those of ROCm 7.0."""
+"""The version that torch's builds for ROCm 7.0 report."""
 
 PACKED = {
     "i1": "<?", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u1": "<?", "u8": "<B", "u16": "<H", "u32": "<I",
     "u64": "<Q", "fp32": "<f", "f32": "<f", "fp64": "<d", "fp16": "<e",
 }  # fmt: skip
-"""How a scalar argument lies in memory, by Triton's name of its type."""
+"""The memory layout of a scalar argument, by Triton's name of its type."""
 
 
 class Emulated(CardDriver):
-    """Triton's driver of a card that is emulated."""
+    """A Triton driver for an emulated card."""
 
     def __init__(self, name: str, launches: Launches) -> None:
         super().__init__(TARGETS[name])
@@ -54,7 +54,7 @@ class Emulated(CardDriver):
         return torch.empty(1, dtype=torch.int8)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """All configurations take as long, and none is run: the first that is tried wins."""
+        """Returns equal times for all configurations without running them, so the first one wins."""
 
         def benchmark(call: Any, *args: Any, quantiles: Sequence[float] | None = None, **named: Any) -> Any:
             return [1.0] * len(quantiles or ()) or 1.0
@@ -88,7 +88,7 @@ class Emulated(CardDriver):
                     arguments.append(packed(kind, value))
             image, assembly = function
             explicit = [one for one in image.kernel(metadata.name).arguments if not one.kind.startswith("hidden_")]
-            arguments += [bytes(8)] * (len(explicit) - len(arguments))  # scratch that Triton's runtime would lend
+            arguments += [bytes(8)] * (len(explicit) - len(arguments))  # scratch that Triton's runtime would provide
             threads = metadata.num_warps * self.target.warp_size
             self.launches.run(
                 image, metadata.name, (x, y, z), (threads, 1, 1), arguments, tensors, metadata.shared, assembly
@@ -98,14 +98,14 @@ class Emulated(CardDriver):
 
 
 def packed(kind: str, value: Any) -> bytes:
-    """A scalar argument's bytes."""
+    """The bytes of a scalar argument."""
     if kind == "bf16":
         return struct.pack("<f", value)[2:]
     return struct.pack(PACKED[kind], value)
 
 
 def present(name: str, launches: Launches | None = None) -> Emulated:
-    """Make Triton compile for the target and launch in the emulator. Nothing is put back. Returns the driver."""
+    """Make Triton compile for the target and launch in the emulator. This cannot be undone. Returns the driver."""
     emulated = Emulated(name, launches or of_process(name))
     upstream = triton.compile
 
@@ -125,7 +125,7 @@ def present(name: str, launches: Launches | None = None) -> Emulated:
 
 
 def card(name: str) -> dict[str, Any]:
-    """What torch.cuda says of the chip, for host code that chooses by it."""
+    """The chip's properties as torch.cuda reports them, for host code that depends on them."""
     target, returning = TARGETS[name], cuda_on_cpu.returning
     stated = {
         "name": target.device,
@@ -139,7 +139,7 @@ def card(name: str) -> dict[str, Any]:
         "shared_memory_per_block_optin": target.lds_bytes,
         "shared_memory_per_multiprocessor": target.lds_per_multiprocessor,
         "L2_cache_size": target.l2_bytes,
-        "gcnArchName": name if name == "gfx1100" else f"{name}:sramecc+:xnack-",
+        "gcnArchName": target.gcn_arch,
     }
     return {
         "get_device_name": returning(target.device),

@@ -5,25 +5,26 @@
     outcome = run(code_object, "scale", grid=(4, 1, 1), block=(256, 1, 1), kernargs=[..], memory=[..])
     outcome.clean, outcome.findings, outcome.not_emulated, outcome.instructions
 
-    launch        a launch, in batches ─► machine   waves, barriers, limits; executions counts
+    launch        a launch, once it is loaded, in batches ─► machine   waves, barriers, limits; executions counts
     program       a kernel's instructions, each made a step once
-    code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
-    chips         which of the tables' instructions a chip lacks
+    code_object   ELF, descriptor, metadata (message_pack), lines
+    decoding      bytes to instructions, by tinygrad's tables
+    chips         those that are emulated: whose tables are theirs, and which instructions of them they lack
     pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
     semantics     what an instruction does: the pseudocode or a correction, by handwritten, division and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
-    clocks, polls                                       what flags and atomics order; which loads wait for a flag
-    access, lds, flat, direct                           loads and stores, by where they go
-    addresses, places, shapes                           where an access goes, what lies there, what it moves
-    banks, cache_lines                                  by addresses: conflicts in LDS, lines of global memory
-    state, start, operands, results, clamps             registers: as a wave begins, as they are read and written
-    arithmetic, number_formats                          what the pseudocode's functions do; floats of 8, 6 and 4 bits
-    findings, witness, encounters                       what is wrong; what nobody wrote and is used; sides of a race
-    native                                              the inner loops in C, which numpy does as well
+    clocks, polls                                       order by flags and atomics; loads that wait for a flag
+    access, lds, flat, direct                           loads and stores, by destination
+    addresses, places, shapes                           where an access goes, what is there, what it moves
+    banks, cache_lines                                  counts by addresses: LDS conflicts, lines of global memory
+    state, start, operands, results, clamps             registers: their first contents, reads and writes
+    arithmetic, number_formats                          the pseudocode's functions; floats of 8, 6 and 4 bits
+    findings, witness, encounters                       faults; uses of values never written; both sides of a race
+    native                                              the inner loops in C; numpy does the same without it
 
-It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
-is exact and what is not emulated. It tells nothing of time.
+It needs tinygrad and pyelftools (`make setup-offline`). No other package of harness needs them. docs/emulator.md says
+what is exact and what is not emulated. The emulator does not model time.
 """
 
 from harness.emulator.decoding import available

@@ -2,8 +2,8 @@
 
     access(instruction, kernel) ─► step(state, rows)
 
-Every address is held against the allocations. A buffer access that its descriptor calls out of range reads 0 and
-writes nothing, as on hardware; one that the descriptor lets through and that is in no allocation is a fault.
+Every address is checked against the allocations. A buffer access out of its descriptor's range reads 0 and writes
+nothing, as on hardware. A buffer access within the range but outside all allocations is a fault.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Step = Callable[[State, Rows], None]
 
 
 def access(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name."""
+    """Make the step of a load, store or atomic. Raises NotEmulated with the instruction's name."""
     encoding = instruction.encoding
     if encoding.startswith("SMEM"):
         return _smem(instruction, kernel)

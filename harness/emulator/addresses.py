@@ -2,7 +2,7 @@
 
     global_addresses(instruction, kernel) ─► Addresses
 
-Addresses: (state, rows) ─► uint64 [wave, lane], and which lanes are in range of their descriptor, or None.
+Addresses: (state, rows) ─► uint64 [wave, lane], and the descriptor's range (offsets and sizes) or None without one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def global_addresses(instruction: Instruction, kernel: KernelCode) -> Addresses:
 
 
 def type_bits(instruction: Instruction) -> int:
-    """How wide the offset's field is: 12 bits without a sign for CDNA's FLAT, else 13 with one."""
+    """The width of the offset field: 12 bits, unsigned, for CDNA's FLAT; else 13 bits, signed."""
     return 12 if instruction.mnemonic.startswith("flat") and "sc0" in instruction.fields else 13
 
 
@@ -72,7 +72,7 @@ def scratch_offsets(instruction: Instruction, kernel: KernelCode) -> Addresses:
 
 
 def buffer_addresses(instruction: Instruction, kernel: KernelCode) -> Addresses:
-    """CDNA3 ISA guide, "Buffer addressing": raw buffers, by byte offset."""
+    """The addresses of a raw buffer access, by byte offset. CDNA3 ISA guide, "Buffer addressing"."""
     fields = instruction.fields
     if fields.get("idxen") or fields.get("tfe"):
         raise NotEmulated(f"{instruction.mnemonic} with an index is not emulated")

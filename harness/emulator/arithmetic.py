@@ -1,13 +1,13 @@
-"""What the pseudocode's functions and casts do, on numpy arrays of any shape.
+"""The pseudocode's functions and casts, on numpy arrays of any shape.
 
 A value has a type: ("u", 32), ("i", 16), ("f", 32), ("bf", 16), ("bool", 1). Integers of up to 32 bits are held in
-uint32 and int32, longer ones in uint64 and int64; a bf16 is held as the float32 of the same value.
+uint32 and int32, longer ones in uint64 and int64. A bf16 is held as the float32 of the same value.
 
     bits(value, type)         ─► its bits, in uint32 or uint64
     typed(bits, type)         ─► the value again
     cast(value, from, to)     ─► N'T(value) of the pseudocode: the same number, in another type
 
-NaNs keep their payload where a value is only moved. Sums, products and roots are correctly rounded to nearest even.
+A NaN keeps its payload if its value is only moved. Sums, products and roots are rounded correctly to nearest even.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def dtype_of(kind: Type) -> Any:
 
 
 def bits(value: Any, kind: Type) -> Array:
-    """Raw bits: uint32 of up to 32, else uint64."""
+    """The raw bits: uint32 for up to 32 bits, else uint64."""
     letter, width = kind
     array: Any = np.asarray(value)
     if letter == "bool":
@@ -55,7 +55,7 @@ def bits(value: Any, kind: Type) -> Array:
 
 
 def typed(raw: Array, kind: Type) -> Array:
-    """The value of a type whose bits are the lowest of `raw`."""
+    """The value of type `kind` in the lowest bits of `raw`."""
     letter, width = kind
     if letter == "bool":
         return (raw & raw.dtype.type(1)).astype(np.bool_)
@@ -74,7 +74,7 @@ def typed(raw: Array, kind: Type) -> Array:
 
 
 def cast(value: Any, source: Type, target: Type) -> Array:
-    """The same number in another type: floats are rounded, integers cut or extended."""
+    """The same number in another type. Floats are rounded, integers truncated or extended."""
     array, letter = np.asarray(value), target[0]
     if letter in ("f", "bf"):
         if letter == "bf":
@@ -90,14 +90,14 @@ def cast(value: Any, source: Type, target: Type) -> Array:
 
 
 def bf16_bits(value: Array) -> Array:
-    """The bfloat16 nearest to float32 values, ties to even; a NaN stays one and is made quiet."""
+    """The bfloat16 nearest to float32 values, ties to even. A NaN stays a NaN and becomes quiet."""
     raw = np.ascontiguousarray(value, dtype=F32).view(U32)
     rounded = (raw + U32(0x7FFF) + (raw >> U32(16) & U32(1))) >> U32(16)
     return np.where((raw & U32(0x7FFFFFFF)) > U32(0x7F800000), raw >> U32(16) | U32(0x40), rounded)
 
 
 def to_integer(value: Array, target: Type) -> Array:
-    """Toward zero, at the ends saturated, 0 for a NaN (AMD's ISA guides: V_CVT_I32_F32 and its kin)."""
+    """Round toward zero, saturate at the ends, and give 0 for a NaN (AMD's ISA guides: V_CVT_I32_F32 and similar)."""
     letter, width = target
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if letter == "i" else (0, (1 << width) - 1)
     whole = np.trunc(value.astype(F64))
@@ -124,11 +124,11 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def _rounded(product: Array, addend: Array, dropped: int, smallest: float, target: Any) -> Array:
-    """product + addend, where the product is exact, rounded once to a narrower type.
+    """product + addend rounded once to a narrower type. `product` must be exact.
 
-    The sum is first rounded to 53 bits. Rounding that again errs only where it lies on a tie of the narrower type, or
-    among its denormals; there the 53 bits are rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly
-    rounded sums", 2008).
+    The sum is first rounded to 53 bits. Rounding it again errs only if it lies on a tie of the narrower type or among
+    its denormals. There the 53 bits are rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
+    sums", 2008).
     """
     total = product + addend
     tie = (total.view(np.int64) & ((1 << dropped) - 1)) == 1 << dropped - 1
@@ -137,7 +137,7 @@ def _rounded(product: Array, addend: Array, dropped: int, smallest: float, targe
         back = total - product
         error = (product - (total - back)) + (addend - back)
         even = (total.view(np.int64) & 1) == 0
-        # NaN and infinities compare false or have a NaN for an error.
+        # NaN and infinities compare false or have a NaN as error.
         move = doubtful & even & (np.abs(error) > 0)
         toward = np.where(error > 0, np.inf, -np.inf)
         total = np.where(move, np.nextafter(total, toward), total)
@@ -150,14 +150,14 @@ _fma64 = np.vectorize(_libm_fma, otypes=[F64])
 
 
 def largest(a: Array, b: Array) -> Array:
-    """v_max_f32 and its kin with IEEE mode on: a number beats a quiet NaN, +0 beats -0; a signalling NaN comes back
-    quiet (AMD's CDNA3 ISA guide, V_MAX_F32)."""
+    """v_max_f32 and similar with IEEE mode on. A number beats a quiet NaN, and +0 beats -0. A signalling NaN is
+    returned as a quiet one (AMD's CDNA3 ISA guide, V_MAX_F32)."""
     chosen = np.where((a > b) | ((a == b) & ~np.signbit(a)), a, b)
     return _with_nans(chosen, a, b)
 
 
 def smallest(a: Array, b: Array) -> Array:
-    """v_min_f32 and its kin: as `largest`, and -0 beats +0."""
+    """v_min_f32 and similar: as `largest`, but the smaller value, and -0 beats +0."""
     chosen = np.where((a < b) | ((a == b) & np.signbit(a)), a, b)
     return _with_nans(chosen, a, b)
 
@@ -173,7 +173,7 @@ def _with_nans(chosen: Array, a: Array, b: Array) -> Array:
 
 
 def median(a: Array, b: Array, c: Array) -> Array:
-    """v_med3_f32: the middle one; with a NaN among them, the smallest."""
+    """v_med3_f32: the middle value. If one is NaN, the smallest."""
     low = smallest(smallest(a, b), c)
     high = largest(largest(a, b), c)
     middle = np.where(high == a, largest(b, c), np.where(high == b, largest(a, c), largest(a, b)))
@@ -195,21 +195,21 @@ def is_quiet(value: Array) -> Array:
 
 
 def quiet(value: Array) -> Array:
-    """A NaN with its quiet bit set, anything else as it is."""
+    """A NaN with its quiet bit set. Other values are unchanged."""
     raw_type, quiet_bit = _QUIET[value.dtype.itemsize]
     raw = np.ascontiguousarray(value).view(raw_type)
     return np.where(np.isnan(value), raw | raw_type(quiet_bit), raw).view(value.dtype)
 
 
 def exponent(value: Array) -> Array:
-    """The exponent's bits, as int32."""
+    """The exponent field, as int32."""
     places, mask = {2: (10, 31), 4: (23, 255), 8: (52, 2047)}[value.dtype.itemsize]
     raw = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}").astype(np.int64)
     return (raw >> places & mask).astype(np.int32)
 
 
 def mantissa(value: Array) -> Array:
-    """The fraction of a number, signed, in [0.5, 1): v_frexp_mant's."""
+    """The signed fraction of a number, in [0.5, 1), as v_frexp_mant gives it."""
     return np.frexp(value)[0].astype(value.dtype)
 
 
@@ -219,7 +219,8 @@ def ldexp(value: Array, power: Array) -> Array:
 
 
 def exact(function: Any, value: Array) -> Array:
-    """A function in float64, rounded to the value's own type: for those the hardware gives to 1 ulp."""
+    """A function computed in float64 and rounded to the value's type. For functions that the hardware gives to 1
+    ulp."""
     if value.dtype == F64:
         return function(value)
     return function(value.astype(F64)).astype(value.dtype)
@@ -231,7 +232,8 @@ def divided(a: Array, b: Array) -> Array:
 
 
 def byte_permute(data: Array, selector: Array) -> Array:
-    """BYTE_PERMUTE of v_perm_b32: data is 64 bits; a selector of 8 to 11 repeats a sign, 12 is 0, above is 0xff."""
+    """BYTE_PERMUTE of v_perm_b32. data has 64 bits. A selector of 8 to 11 repeats a sign, 12 gives 0, higher ones
+    0xff."""
     data, selector = data.astype(U64), selector.astype(U64)
     byte = data >> (np.minimum(selector, U64(7)) * U64(8)) & U64(255)
     sign = data >> ((np.clip(selector, 8, 11) - U64(8)) * U64(16) + U64(15)) & U64(1)
@@ -240,7 +242,7 @@ def byte_permute(data: Array, selector: Array) -> Array:
 
 
 def leading_zeros(value: Array, width: int) -> Array:
-    """Zeros before the first one, -1 without a one: int32."""
+    """The number of zeros above the highest set bit, -1 if no bit is set: int32."""
     found = np.full(value.shape, -1, np.int32)
     for place in range(width):
         one = (value >> value.dtype.type(place) & value.dtype.type(1)) != 0
@@ -249,7 +251,7 @@ def leading_zeros(value: Array, width: int) -> Array:
 
 
 def trailing_zeros(value: Array, width: int) -> Array:
-    """The place of the lowest one, -1 without a one: int32."""
+    """The place of the lowest set bit, -1 if no bit is set: int32."""
     found = np.full(value.shape, -1, np.int32)
     for place in reversed(range(width)):
         one = (value >> value.dtype.type(place) & value.dtype.type(1)) != 0
@@ -258,5 +260,5 @@ def trailing_zeros(value: Array, width: int) -> Array:
 
 
 def population(value: Array) -> Array:
-    """How many ones: int32."""
+    """The number of set bits: int32."""
     return np.bitwise_count(value).astype(np.int32)

@@ -1,9 +1,9 @@
-"""Atomic operations on memory: what each makes of what is there, and lanes at one place one after another.
+"""Atomic operations on memory. Lanes at one address act one after another.
 
     named("add_f32") ─► Operation, or None
-    perform(..)      ─► what was there before, by lane
+    perform(..)      ─► the earlier contents, by lane
 
-Lanes that meet at one address act in the order of waves and lanes; hardware promises none.
+Lanes that meet at one address act in the order of waves and lanes. Hardware promises no order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from harness.emulator.arithmetic import Array
 
 @dataclass(frozen=True)
 class Operation:
-    """size: bytes in memory. apply(old, given) ─► new, both of `dtype`. compares: given holds the new value, then the
-    one to compare with."""
+    """size: bytes in memory. apply(old, given) ─► new, both of `dtype`. compares: `given` holds the new value, then the
+    value to compare with."""
 
     size: int
     dtype: Any
@@ -65,7 +65,8 @@ _PLAIN: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
 
 
 def named(name: str) -> Operation | None:
-    """An operation by what follows `atomic_`: CDNA's `add_x2` and `smax`, RDNA3's and DS's `add_u32` and `max_i32`."""
+    """The operation with this name after `atomic_`: CDNA's `add_x2` and `smax`, RDNA3's and DS's `add_u32` and
+    `max_i32`. None if it is unknown."""
     if name in ("pk_add_f16", "pk_add_bf16"):
         return Operation(4, np.uint32, _halves(lambda a, b: a + b) if name == "pk_add_f16" else _bf16_sum)
     found = re.match(r"^(add|min|max)_f(32|64)$", name)
@@ -98,9 +99,10 @@ def perform(
     load: Callable[[Array], Array],
     store: Callable[[Array, Array], None],
 ) -> Array:
-    """Act for each of n lanes, those with one key (uint64 [n]) in turn. given: uint8 [n, 4 · registers].
+    """Act for each of n lanes; lanes with equal keys (uint64 [n]) act in turn. given: uint8 [n, 4 · registers].
 
-    load(index) and store(index, bytes): memory of the lanes with these indices. Returns uint8 [n, size] of before.
+    load(index) and store(index, bytes) access the memory of the lanes with these indices. Returns the earlier contents:
+    uint8 [n, size].
     """
     before = np.zeros((keys.shape[0], operation.size), np.uint8)
     order = np.argsort(keys, kind="stable")

@@ -1,4 +1,4 @@
-"""What translated pseudocode calls, beyond `arithmetic`: parts of words, shifts, the largest and smallest of three."""
+"""Functions that translated pseudocode calls, beyond `arithmetic`: parts of words, shifts, extremes of three."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Cache lines of global memory that a wave's access touches, by the addresses that its lanes have.
+"""Cache lines of global memory that a wave's access touches, by its lanes' addresses.
 
-    touched(addresses, size, chosen, 128) ─► how many lines, and how few would do for as many bytes
+    touched(addresses, size, chosen, 128) ─► the number of lines, and the fewest lines for as many bytes
 
 gfx942's L2 has lines of 128 bytes (AMD, "CDNA 3 Architecture" white paper, 2023). Other chips are not counted. Lanes
-that want one line share it. Whether it is in a cache already, and how long it takes, no count can tell.
+that access the same line share it. The count does not show whether a line is cached already, or how long it takes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ LINE_BYTES = {"gfx942": 128}
 
 
 def touched(addresses: Array, size: int, chosen: Array, line_bytes: int) -> tuple[int, int]:
-    """addresses: uint64 [active lanes], in the order of chosen, bool [wave, lane]. size: bytes of a lane, of a line at
-    most.
+    """addresses: uint64 [active lanes], in the order of chosen, bool [wave, lane]. size: bytes per lane, at most those
+    of a line.
 
-    Returns the lines that each wave touches, summed over waves, and the sum if what its lanes want lay side by side.
+    Returns the number of lines that each wave touches, summed over waves, and the number if each wave's bytes were
+    contiguous.
     """
     wave, _ = np.nonzero(chosen)
     ends = np.concatenate([addresses, addresses + U64(size - 1)]) // U64(line_bytes)

@@ -1,4 +1,4 @@
-"""The functions that AMD's pseudocode calls, as terms of Python."""
+"""The functions that AMD's pseudocode calls, as Python terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ for _kind in ("i16", "u16", "i32", "u32"):
 
 
 def called(name: str, arguments: Sequence[Term]) -> Term:
-    """Raises Untranslatable."""
+    """The term of a call. Raises Untranslatable."""
     conversion = re.match(r"^([uif]|bf)(\d+)_to_([uif]|bf)(\d+)$", name)
     if conversion and (conversion[1] != "bf" or conversion[2] == "16") and conversion[4] != "8":
         source: Type = (conversion[1], int(conversion[2]))

@@ -1,10 +1,10 @@
-"""The clamp bit: results of floats held to 0..1, those of integers to what their type holds.
+"""The clamp bit: limits float results to 0..1 and integer results to the range of their type.
 
     of_float(form, bits)  ─► clamp(raw) or None       of_integer(mnemonic) ─► Apply or None
 
-AMD's ISA guides, "Clamp": a float is clamped to [0, 1] and a NaN becomes 0 (DX10_CLAMP, which compilers set); an
-integer instruction saturates where it would wrap. Whether it wraps shows before the result is cut to its width, so an
-integer instruction with the bit has a form of its own here.
+AMD's ISA guides, "Clamp": a float is clamped to [0, 1], and a NaN becomes 0 (DX10_CLAMP, which compilers set). An
+integer instruction saturates instead of wrapping. Wrapping is visible only before the result is truncated, so integer
+instructions with the bit have their own semantics here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAD = re.compile(r"^v_(pk_)?mad_([ui])(16|32_[ui]24)$")
 
 
 def of_float(form: str, bits: int) -> Callable[[Array], Array] | None:
-    """The clamp of a result in tinygrad's format `form`; None for one that is no float, or not known here."""
+    """The clamp for a result in tinygrad's format `form`. None if it is not a float or not known here."""
     kinds: dict[tuple[str, int], Any] = {
         ("FMT_NUM_F32", 32): np.float32,
         ("FMT_NUM_F64", 64): np.float64,
@@ -45,7 +45,7 @@ def of_float(form: str, bits: int) -> Callable[[Array], Array] | None:
 
 
 def of_integer(mnemonic: str) -> Apply | None:
-    """What an instruction gives that saturates, in the place of its own semantics; None where it is not known."""
+    """The semantics of a saturating instruction, which replace its usual ones. None if it is not known."""
     added, multiplied = _SUM.match(mnemonic), _MAD.match(mnemonic)
     if added:
         packed, letter, width, word = added[1], added[3], int(added[4]), added[2]

@@ -1,13 +1,15 @@
-"""Which accesses of a workgroup's waves are ordered by flags and atomics, where no barrier is between them.
+"""Which accesses of a workgroup's waves are ordered by flags and atomics, without a barrier between them.
 
-Each wave counts its own accesses. `known` says up to which access of each other wave of its workgroup a wave has heard.
-It hears at an atomic that returns what was there, and at a load that polls (see `polls`): then it knows what the one
-who wrote that place knew at the time, and all that this wave had done before (vector clocks: Lamport 1978, Mattern
-1989). Atomics that change a place hand on what was left there, as C++'s release sequences do. A wave's accesses to LDS
-are done in the sequence of its instructions, so that neither needs a fence here; that a wait (`s_waitcnt`) is missing
-goes unnoticed. Orders that lead through a wave of another workgroup are not followed.
+Each wave counts its own accesses. `known` holds, for each other wave of the workgroup, up to which access this wave has
+heard of it. A wave hears at an atomic that returns the earlier contents, and at a load that polls (see `polls`). It
+then knows all that the writer of that place knew at the time, and all that the writer had done before (vector clocks:
+Lamport 1978, Mattern 1989). An atomic that changes a place passes on what was left there before, like C++'s release
+sequences.
 
-Only kernels in which a wave can hear of another are looked at so: everywhere else barriers alone order.
+A wave's accesses to LDS happen in the order of its instructions, so no fence is needed here. A missing wait
+(`s_waitcnt`) is not noticed. Orders through a wave of another workgroup are not followed.
+
+Only kernels in which a wave can hear of another are checked this way. In all others only barriers order accesses.
 """
 
 from __future__ import annotations
@@ -23,23 +25,24 @@ from harness.emulator.places import numbers
 from harness.emulator.state import Rows, State
 
 MOST_PLACES = 1 << 20
-"""So many bytes of global memory are remembered by who wrote them."""
+"""The most bytes of global memory for which the last writer is remembered."""
 
 
 def hears(instructions: Sequence[Instruction], polls: Collection[int]) -> bool:
-    """Whether a wave of a kernel can hear of another: by loads that poll, or by what an atomic returns."""
+    """True if a wave of the kernel can hear of another, by polling loads or returning atomics."""
     return bool(polls) or any(returns_atomic(one) for one in instructions)
 
 
 def returns_atomic(one: Instruction) -> bool:
-    """Whether an instruction is an atomic that gives what was there."""
+    """True if an instruction is an atomic that returns the earlier contents."""
     if one.mnemonic.startswith("ds_"):
         return "_rtn_" in one.mnemonic
     return "_atomic_" in one.mnemonic and bool(one.fields.get("sc0") or one.fields.get("glc"))
 
 
 class VectorClocks:
-    """waves: of all workgroups. size: bytes of LDS of a workgroup. polling: whether the load being done polls."""
+    """waves: in all workgroups together. size: bytes of LDS per workgroup. polling: True while the current load
+    polls."""
 
     def __init__(self, waves: int, waves_per_group: int, size: int) -> None:
         self.waves_per_group, self.size, self.polling = waves_per_group, size, False
@@ -53,7 +56,7 @@ class VectorClocks:
         self._stored: dict[int, tuple[int, int]] = {}
 
     def rows(self, groups: Array, waves: Array) -> Array:
-        """Of each lane the number of its wave; its wave counts from 1 in the workgroup."""
+        """The row number of each lane's wave. `waves` counts from 1 within the workgroup."""
         return groups * self.waves_per_group + waves.astype(np.int64) - 1
 
     def tick(self, rows: Array) -> None:
@@ -61,48 +64,48 @@ class VectorClocks:
         self.now[np.unique(rows)] += 1
 
     def note(self, seen: Array, flat: Array, size: int, rows: Array) -> None:
-        """seen: `read` or `wrote`. flat: the first of `size` bytes of each lane."""
+        """Record an access. seen: `read` or `wrote`. flat: the first of `size` bytes of each lane."""
         places = flat[:, None] + np.arange(size)
         seen[places, (rows % self.waves_per_group)[:, None]] = self.now[rows][:, None]
 
     def unheard(self, seen: Array, flat: Array, size: int, rows: Array) -> Array:
-        """bool [lanes, size]: which bytes another wave read, or wrote, and this one has not heard of it."""
+        """bool [lanes, size]: bytes that another wave has read or written without this wave having heard of it."""
         late = seen[flat[:, None] + np.arange(size)] > self.known[rows][:, None, :]
         late[np.arange(rows.size), :, rows % self.waves_per_group] = False
         return np.asarray(late.any(axis=2))
 
-    # Flags and atomics. A place is a byte: of all LDS, or as -1 - address one of global memory.
+    # Flags and atomics. A place is a byte: an index over all LDS, or -1 - address in global memory.
 
     def wrote_alone(self, place: int, row: int, when: int) -> None:
-        """A store, and no atomic, is what was done last to a place: whoever hears of it hears of this wave."""
+        """A plain store was the last write to a place: a wave that hears there learns what this wave knew."""
         self._left[row // self.waves_per_group, place] = self._at(row, when)
 
     def hear(self, row: int, place: int) -> None:
-        """A wave hears what was left at a place by its workgroup."""
+        """A wave hears what its workgroup left at a place."""
         left = self._left.get((row // self.waves_per_group, place))
         if left is not None and (left > self.known[row]).any():
             self.known[row] = np.maximum(self.known[row], left)
             self._heard[row].append((int(self.now[row]), self.known[row].copy()))
 
     def leave(self, row: int, place: int) -> None:
-        """An atomic of a wave changed a place: what was left there stays, and its own knowledge is added."""
+        """A wave's atomic changed a place. The knowledge left there stays, and the wave's own is added."""
         key = row // self.waves_per_group, place
         mine = self._at(row, int(self.now[row]))
         self._left[key] = np.maximum(self._left[key], mine) if key in self._left else mine
 
     def forget(self, row: int, place: int) -> None:
-        """Nobody in particular wrote a place last."""
+        """The last writer of a place is not known to the workgroup."""
         self._left.pop((row // self.waves_per_group, place), None)
 
     def _at(self, row: int, when: int) -> Array:
-        """What a wave knew at one of its accesses, that one included."""
+        """The knowledge of a wave at one of its accesses, that access included."""
         heard = self._heard[row]
         held = heard[max(bisect.bisect_right(heard, when, key=lambda one: one[0]) - 1, 0)][1].copy()
         held[row % self.waves_per_group] = when
         return held
 
     def meet(self, group: int) -> None:
-        """A barrier: each wave of the workgroup knows all."""
+        """A barrier: each wave of the workgroup hears of all others."""
         waves = slice(group * self.waves_per_group, (group + 1) * self.waves_per_group)
         self.known[waves] = self.now[waves]
         for row in range(waves.start, waves.stop):
@@ -113,14 +116,14 @@ class VectorClocks:
     # Global memory.
 
     def saw_store(self, state: State, rows: Rows, chosen: Array, addresses: Array) -> None:
-        """Every store to global memory, by lane."""
+        """Record every store to global memory, by lane."""
         for row, place in self.of_lanes(state, rows, chosen, addresses):
             if len(self._stored) < MOST_PLACES or place in self._stored:
                 self._stored[place] = row, int(self.now[row])
                 self.forget(row, place)
 
     def saw_load(self, state: State, rows: Rows, chosen: Array, addresses: Array) -> None:
-        """A load from global memory that polls."""
+        """A polling load from global memory: its waves hear."""
         pairs = self.of_lanes(state, rows, chosen, addresses)
         self.tick(np.array([row for row, _ in pairs]))
         for row, place in pairs:
@@ -128,14 +131,14 @@ class VectorClocks:
             self.hear(row, place)
 
     def adopt(self, row: int, place: int) -> None:
-        """What a store of the wave's own workgroup left at a place of global memory."""
+        """Take over what a store of the wave's own workgroup left at a place of global memory."""
         writer, when = self._stored.get(place, (-1, 0))
         if writer >= 0 and writer // self.waves_per_group == row // self.waves_per_group:
             if (row // self.waves_per_group, place) not in self._left:
                 self.wrote_alone(place, writer, when)
 
     def begin_atomic(self, state: State, rows: Rows, chosen: Array, addresses: Array) -> list[tuple[int, int]]:
-        """Before atomics on global memory. Returns waves and places."""
+        """Called before atomics on global memory. Returns (wave, place) pairs."""
         pairs = self.of_lanes(state, rows, chosen, addresses)
         self.tick(np.array([row for row, _ in pairs]))
         for row, place in pairs:
@@ -143,14 +146,14 @@ class VectorClocks:
         return pairs
 
     def end_atomic(self, pairs: list[tuple[int, int]], returned: bool) -> None:
-        """After them: those to whom something was returned hear, and all tell."""
+        """Called after the atomics: waves whose atomic returned hear, and all waves leave their knowledge."""
         for row, place in pairs:
             if returned:
                 self.hear(row, place)
             self.leave(row, place)
 
     def of_lanes(self, state: State, rows: Rows, chosen: Array, addresses: Array) -> list[tuple[int, int]]:
-        """Wave and place of each active lane's access to global memory, each once."""
+        """The distinct (wave, place) pairs of the active lanes' accesses to global memory."""
         wave, _ = np.nonzero(chosen)
         pairs = zip(numbers(state, rows)[wave].tolist(), addresses.tolist())
         return list(dict.fromkeys((row, -1 - address) for row, address in pairs))

@@ -1,10 +1,10 @@
-"""Reading an AMD code object: its kernels, what their registers hold at the start, their arguments and source lines.
+"""Reads an AMD code object: its kernels, their initial registers, arguments and source lines.
 
     CodeObject(bytes).kernel("scale") ─► KernelCode: descriptor, code, arguments, lines
 
 Sources: LLVM's "User Guide for AMDGPU Backend": "Kernel Descriptor" (64 bytes in .rodata under NAME.kd), "Code Object
-V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". The bytes may be anything: what does not fit is
-Malformed.
+V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". Arbitrary bytes are accepted as input; invalid
+ones raise Malformed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.emulator.chips import CHIPS, called
 from harness.emulator.findings import Malformed, NotEmulated
-
-TARGETS = {0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100"}
-"""e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h): the chips that are emulated."""
-
-ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
-"""Which of tinygrad's tables are a chip's."""
+from harness.emulator.message_pack import MessagePack
 
 NT_AMDGPU_METADATA = 32
 MAX_BYTES = 64 << 20
@@ -28,7 +24,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Argument:
-    """One piece of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
+    """One part of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
 
     offset: int
     size: int
@@ -38,7 +34,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel. base: the address of its code in the image; code: its bytes, to the end of its function."""
+    """One kernel. base: the address of its code in the image. code: its bytes, to the end of its function."""
 
     name: str
     target: str
@@ -51,11 +47,11 @@ class KernelCode:
     vgprs: int
     user_sgprs: int
     enabled: frozenset[str]
-    """Of the descriptor's bits: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
+    """Names of the descriptor's bits that are set: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
     kernarg_preload: tuple[int, int]
-    """SGPRs that hold arguments at the start, and the first argument dword they hold."""
+    """The number of SGPRs that hold arguments at the start, and the first argument dword in them."""
     workitem_id: int
-    """How many of the work item's ids are given: 0 is x, 1 is x and y, 2 all."""
+    """The highest of the work item's ids that is given: 0 is x, 1 is x and y, 2 is all."""
     float_mode: int
     ieee_mode: bool
     dx10_clamp: bool
@@ -65,15 +61,73 @@ class KernelCode:
     lines: dict[int, tuple[str, int]] = field(repr=False, default_factory=dict)
     """Byte offset of an instruction in `code` ─► file and line."""
     functions: dict[int, str] = field(repr=False, default_factory=dict)
-    """Where each function of the code object begins, this kernel among them, as a byte offset ─► its symbol."""
+    """Byte offset of each function of the code object, including this kernel ─► its symbol."""
 
     @property
     def rdna(self) -> bool:
-        return ARCHITECTURE[self.target] == "rdna3"
+        return CHIPS[self.target].rdna
+
+
+@dataclass(frozen=True)
+class _Descriptor:
+    """The words of a kernel's descriptor (LLVM's AMDGPU usage guide, "Kernel Descriptor"). entry: from the descriptor
+    to the code, in bytes."""
+
+    lds: int
+    scratch: int
+    kernarg: int
+    entry: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    properties: int
+    preload: int
+
+    @classmethod
+    def read(cls, kd: bytes) -> _Descriptor:
+        lds, scratch, kernarg = struct.unpack_from("<III", kd, 0)
+        (entry,) = struct.unpack_from("<q", kd, 16)
+        rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", kd, 44)
+        return cls(lds, scratch, kernarg, entry, rsrc1, rsrc2, rsrc3, properties, preload)
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """What a wave finds in its scalar registers as it begins."""
+        found = {word for bit, word in enumerate(_USER_REGISTERS) if self.properties >> bit & 1}
+        found |= {word for bit, word in enumerate(_SYSTEM_REGISTERS) if word and self.rsrc2 >> bit & 1}
+        return frozenset(found)
+
+
+_USER_REGISTERS = (
+    "private_segment_buffer",
+    "dispatch_ptr",
+    "queue_ptr",
+    "kernarg_segment_ptr",
+    "dispatch_id",
+    "flat_scratch_init",
+    "private_segment_size",
+)
+_SYSTEM_REGISTERS = (
+    "private_segment",
+    *[""] * 6,
+    "workgroup_id_x",
+    "workgroup_id_y",
+    "workgroup_id_z",
+    "workgroup_info",
+)
+"""By the bits of a descriptor."""
+
+
+def _arguments(entry: dict[str, Any]) -> tuple[Argument, ...]:
+    """Of a kernel, by its metadata."""
+    return tuple(
+        Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
+        for one in entry.get(".args", [])
+    )
 
 
 class CodeObject:
-    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on.
+    """An ELF file for one of `CHIPS`. image: its loadable segments as they lie in memory, from address 0 on.
     variables: addresses and sizes of those that a kernel may write."""
 
     def __init__(self, data: bytes) -> None:
@@ -82,8 +136,8 @@ class CodeObject:
             self._read(data)
         except (Malformed, NotEmulated):
             raise
-        except Exception as error:  # whatever the ELF reader makes of bytes that are no ELF
-            raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
+        except Exception as error:  # the ELF reader raises various errors for bytes that are not ELF
+            raise Malformed(f"it is not a code object: {type(error).__name__}: {error}") from None
 
     def _read(self, data: bytes) -> None:
         from elftools.elf.constants import P_FLAGS
@@ -95,10 +149,11 @@ class CodeObject:
         elf = ELFFile(io.BytesIO(data))
         if elf["e_machine"] != "EM_AMDGPU":
             raise Malformed("it is not for an AMD GPU")
-        flags = elf["e_flags"] & 0xFF
-        if flags not in TARGETS:
-            raise NotEmulated(f"its chip (e_flags 0x{flags:x}) is not emulated; {', '.join(TARGETS.values())} are")
-        self.target = TARGETS[flags]
+        machine = elf["e_flags"] & 0xFF
+        target = called(machine)
+        if target is None:
+            raise NotEmulated(f"its chip (e_flags 0x{machine:x}) is not emulated; {', '.join(CHIPS)} are")
+        self.target = target
         loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
         size = max((segment["p_vaddr"] + segment["p_memsz"] for segment in loads), default=0)
         if size > MAX_BYTES:
@@ -128,11 +183,11 @@ class CodeObject:
         return [str(entry.get(".name")) for entry in self.metadata.get("amdhsa.kernels", []) if isinstance(entry, dict)]
 
     def kernel(self, name: str) -> KernelCode:
-        """Raises Malformed without such a kernel, or if what it says of itself cannot be."""
+        """The kernel `name`. Raises Malformed if there is none or if its data are impossible."""
         try:
             return self._kernel(name)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
-            raise Malformed(f"what it says of {name} cannot be read: {type(error).__name__}: {error}") from None
+            raise Malformed(f"its data on {name} cannot be read: {type(error).__name__}: {error}") from None
 
     def _kernel(self, name: str) -> KernelCode:
         entries = [entry for entry in self.metadata.get("amdhsa.kernels", []) if entry.get(".name") == name]
@@ -140,62 +195,42 @@ class CodeObject:
             raise Malformed(f"it has no kernel {name}")
         entry = entries[0]
         at, _ = self.symbols[entry[".symbol"]]
-        kd = self.image[at : at + 64]
-        lds, scratch, kernarg = struct.unpack_from("<III", kd, 0)
-        (entry_offset,) = struct.unpack_from("<q", kd, 16)
-        rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", kd, 44)
+        said = _Descriptor.read(self.image[at : at + 64])
         base, size = self.symbols[name]
-        if at + entry_offset != base:
-            raise Malformed(
-                f"{name}'s descriptor says that it begins at 0x{at + entry_offset:x}, its symbol 0x{base:x}"
-            )
+        if at + said.entry != base:
+            raise Malformed(f"{name}'s descriptor says that it begins at 0x{at + said.entry:x}, its symbol 0x{base:x}")
         if not 0 < size <= len(self.image) - base:
             raise Malformed(f"{name} ends outside the image")
-        names: tuple[str, ...] = (
-            "private_segment_buffer",
-            "dispatch_ptr",
-            "queue_ptr",
-            "kernarg_segment_ptr",
-            "dispatch_id",
-        )
-        names += ("flat_scratch_init", "private_segment_size")
-        enabled = {word for bit, word in enumerate(names) if properties >> bit & 1}
-        system = ("private_segment", "", "", "", "", "", "", "workgroup_id_x", "workgroup_id_y", "workgroup_id_z")
-        enabled |= {word for bit, word in enumerate(system) if word and rsrc2 >> bit & 1}
-        enabled |= {"workgroup_info"} if rsrc2 >> 10 & 1 else set()
-        cdna = ARCHITECTURE[self.target] == "cdna"
-        wave_size = 64 if cdna else 32 if properties >> 10 & 1 else 64
+        arguments = _arguments(entry)
+        if any(one.offset < 0 or one.size < 0 or one.offset + one.size > said.kernarg for one in arguments):
+            raise Malformed(f"{name} has arguments outside its {said.kernarg} bytes of them")
+        if said.lds > 160 << 10 or said.scratch > 16 << 20 or said.kernarg > 1 << 16:
+            asked = f"{said.lds:,} bytes of LDS, {said.scratch:,} of scratch, {said.kernarg:,} of arguments"
+            raise Malformed(f"{name} asks for {asked}")
+        cdna = not CHIPS[self.target].rdna
+        wave_size = 64 if cdna else 32 if said.properties >> 10 & 1 else 64
         granule = 8 if cdna or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
-        arguments = tuple(
-            Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
-            for one in entry.get(".args", [])
-        )
-        if any(one.offset < 0 or one.size < 0 or one.offset + one.size > kernarg for one in arguments):
-            raise Malformed(f"{name} has arguments outside its {kernarg} bytes of them")
-        if lds > 160 << 10 or scratch > 16 << 20 or kernarg > 1 << 16:
-            raise Malformed(f"{name} asks for {lds:,} bytes of LDS, {scratch:,} of scratch, {kernarg:,} of arguments")
-        lines = {address - base: line for address, line in self._lines.items() if base <= address < base + size}
         return KernelCode(
             name=name,
             target=self.target,
             base=base,
             code=self.image[base : base + size],
             wave_size=wave_size,
-            lds_bytes=lds,
-            scratch_bytes=scratch,
-            kernarg_bytes=kernarg,
-            vgprs=((rsrc1 & 63) + 1) * granule,
-            user_sgprs=rsrc2 >> 1 & 31,
-            enabled=frozenset(enabled),
-            kernarg_preload=(preload & 127, preload >> 7) if cdna else (0, 0),
-            workitem_id=rsrc2 >> 11 & 3,
-            float_mode=rsrc1 >> 12 & 255,
-            ieee_mode=bool(rsrc1 >> 23 & 1),
-            dx10_clamp=bool(rsrc1 >> 21 & 1),
-            accum_offset=((rsrc3 & 63) + 1) * 4 if cdna else 0,
+            lds_bytes=said.lds,
+            scratch_bytes=said.scratch,
+            kernarg_bytes=said.kernarg,
+            vgprs=((said.rsrc1 & 63) + 1) * granule,
+            user_sgprs=said.rsrc2 >> 1 & 31,
+            enabled=said.enabled,
+            kernarg_preload=(said.preload & 127, said.preload >> 7) if cdna else (0, 0),
+            workitem_id=said.rsrc2 >> 11 & 3,
+            float_mode=said.rsrc1 >> 12 & 255,
+            ieee_mode=bool(said.rsrc1 >> 23 & 1),
+            dx10_clamp=bool(said.rsrc1 >> 21 & 1),
+            accum_offset=((said.rsrc3 & 63) + 1) * 4 if cdna else 0,
             arguments=arguments,
             max_threads=int(entry.get(".max_flat_workgroup_size", 1024)),
-            lines=lines,
+            lines={address - base: line for address, line in self._lines.items() if base <= address < base + size},
             functions={address - base: other for address, other in self.functions.items()},
         )
 
@@ -212,61 +247,8 @@ class CodeObject:
         raise Malformed("it has no metadata note")
 
 
-class MessagePack:
-    """The part of MessagePack that metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org, spec)."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def value(self, depth: int = 0) -> Any:
-        """The next value. Raises Malformed for anything else."""
-        if depth > 32:
-            raise Malformed("its metadata are nested too deeply")
-        tag = self._take(1)[0]
-        if tag < 0x80:
-            return tag
-        if tag >= 0xE0:
-            return tag - 256
-        if tag < 0x90:
-            return self._map(tag & 15, depth)
-        if tag < 0xA0:
-            return self._array(tag & 15, depth)
-        if tag < 0xC0:
-            return self._text(tag & 31)
-        if tag in (0xC0, 0xC2, 0xC3):
-            return {0xC0: None, 0xC2: False, 0xC3: True}[tag]
-        if 0xCC <= tag <= 0xD3:
-            size = 1 << (tag & 3)
-            return int.from_bytes(self._take(size), "big", signed=tag >= 0xD0)
-        sized = {0xD9: (1, self._text), 0xDA: (2, self._text), 0xDB: (4, self._text), 0xC4: (1, self._take)}
-        if tag in sized:
-            size, read = sized[tag]
-            return read(int.from_bytes(self._take(size), "big"))
-        nested = {0xDC: (2, self._array), 0xDD: (4, self._array), 0xDE: (2, self._map), 0xDF: (4, self._map)}
-        if tag in nested:
-            size, read_nested = nested[tag]
-            return read_nested(int.from_bytes(self._take(size), "big"), depth)
-        raise Malformed(f"its metadata hold the tag 0x{tag:x}")
-
-    def _take(self, count: int) -> bytes:
-        taken = self._data[self._at : self._at + count]
-        if len(taken) != count:
-            raise Malformed("its metadata end too early")
-        self._at += count
-        return taken
-
-    def _text(self, count: int) -> str:
-        return self._take(count).decode("utf-8", "replace")
-
-    def _array(self, count: int, depth: int) -> list[Any]:
-        return [self.value(depth + 1) for _ in range(count)]
-
-    def _map(self, count: int, depth: int) -> dict[Any, Any]:
-        return {str(self.value(depth + 1)): self.value(depth + 1) for _ in range(count)}
-
-
 def _lines(elf: Any) -> dict[int, tuple[str, int]]:
-    """Address ─► file and line, for each row of the line table. Empty where there is none, or where it is broken."""
+    """Address ─► file and line, for each row of the line table. Empty if the table is missing or broken."""
     found: dict[int, tuple[str, int]] = {}
     try:
         if not elf.has_dwarf_info():
@@ -283,6 +265,6 @@ def _lines(elf: Any) -> dict[int, tuple[str, int]]:
                     number = state.file - first
                     name = files[number].name if 0 <= number < len(files) else b""
                     found[state.address] = (name.decode("utf-8", "replace"), state.line)
-    except Exception:  # a line table is a help, and no part of the program
+    except Exception:  # line numbers only improve messages
         return {}
     return found

@@ -1,4 +1,4 @@
-"""Conversions between number formats, written by hand, and added to WRITTEN."""
+"""Handwritten conversions between number formats. They are added to WRITTEN."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _pkrtz(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
 
 def _to_small(name: str) -> Apply:
     def apply(S0: Any, S1: Any, D0: Any, SCC: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
-        # A vector instruction is given MODE.FP16_OVFL, by wave, in the place of SCC.
+        # For a vector instruction SCC carries MODE.FP16_OVFL, by wave.
         low, high = (number_formats.encoded(one, target, name, SCC) for one in floats(S0, S1))
         pair = low | high << U32(8)
         if OPSEL >> 3 & 1:
@@ -75,7 +75,7 @@ def _from_small(name: str, pair: bool) -> Apply:
             raw = raw >> U32(16 * (OPSEL & 1))
             low, high = (number_formats.decoded(raw >> U32(8 * place), target, name).view(U32) for place in (0, 1))
             return {"D0": low.astype(U64) | high.astype(U64) << U64(32)}
-        byte = (OPSEL & 1) * 2 + (OPSEL >> 1 & 1)  # OPSEL is read with its bits in reverse (CDNA4 ISA guide, 6.2.6)
+        byte = (OPSEL & 1) * 2 + (OPSEL >> 1 & 1)  # OPSEL's bits are read in reverse (CDNA4 ISA guide, 6.2.6)
         return raw_result(number_formats.decoded(raw >> U32(8 * byte), target, name))
 
     return apply
@@ -87,7 +87,7 @@ for _kind in ("fp8", "bf8"):
     by_hand(f"v_cvt_pk_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, True))
 
 
-# gfx950: with a scale, of which the exponent counts. OPSEL names the byte or the half that is read or written.
+# gfx950: conversions with a scale, whose exponent counts. OPSEL selects the byte or half that is read or written.
 
 
 def _power(raw: Any) -> Array:

@@ -1,10 +1,10 @@
-"""From bytes to instructions, by tinygrad's tables, held against the assembly that the compiler printed.
+"""Decodes bytes to instructions by tinygrad's tables, and checks the result against the compiler's assembly.
 
     decode(kernel)            ─► Instruction, Instruction, ..: offset, size, mnemonic, encoding, fields
-    hold(decoded, assembly)      raises NotEmulated at the first one that the compiler spelt otherwise
+    hold(decoded, assembly)      raises NotEmulated at the first instruction that the compiler spelt otherwise
 
-The tables have faults (see `_format`), so a decoder that is believed alone would run another program. A mnemonic here
-has no suffix for its encoding: v_add_f32 for v_add_f32_e32, _e64, _dpp and _sdwa alike.
+The tables have faults (see `_format`). Without the check, a wrongly decoded program might run. Mnemonics have no suffix
+for their encoding: v_add_f32 stands for v_add_f32_e32, _e64, _dpp and _sdwa.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.command import how_to_get_offline
-from harness.emulator.chips import lacks
-from harness.emulator.code_object import ARCHITECTURE, KernelCode
+from harness.emulator.chips import CHIPS, lacks
+from harness.emulator.code_object import KernelCode
 from harness.emulator.findings import NoInstruction, NotEmulated, line_of
 
 SPELT = {
@@ -29,8 +29,8 @@ SPELT = {
     "v_mad_mixlo_f16": "v_fma_mixlo_f16",
     "v_mad_mixhi_f16": "v_fma_mixhi_f16",
 }
-"""Of the tables' names those that the compiler spells otherwise. The chips that are emulated have fma where older ones
-have mad (LLVM, FeatureFmaMixInsts)."""
+"""The names in the tables that the compiler spells otherwise. The emulated chips have fma where older ones have mad
+(LLVM, FeatureFmaMixInsts)."""
 
 PADDING = ("s_nop", "s_code_end", "s_endpgm")
 
@@ -39,8 +39,9 @@ PADDING = ("s_nop", "s_code_end", "s_endpgm")
 class Instruction:
     """One instruction. offset, size: bytes in the kernel. encoding: the name of tinygrad's class ("VOP2_DPP16").
 
-    fields: the encoding's, registers as numbers in the 9-bit space of sources (VGPRs from 256 on). op: the key of the
-    tables of pseudocode and operands; `op_y` and `mnemonic_y` of the second half of a dual instruction. raw: its bytes.
+    fields: the fields of the encoding; registers are numbers in the 9-bit space of sources (VGPRs from 256). op: the
+    key in the tables of pseudocode and operands. op_y, mnemonic_y: the same for the second half of a dual instruction.
+    raw: its bytes.
     """
 
     offset: int
@@ -59,12 +60,12 @@ class Instruction:
         return f"{self.mnemonic} :: {self.mnemonic_y}" if self.mnemonic_y else self.mnemonic
 
     def where(self) -> str:
-        """As messages name it."""
+        """The instruction and its place, for messages."""
         return f"{self.spelt}, " + (line_of(*self.line) if self.line else f"at 0x{self.offset:x} of the kernel")
 
 
 def available() -> str | None:
-    """Why nothing can be decoded here, with what to do; None where it can."""
+    """The reason why nothing can be decoded here, with a remedy. None if it can."""
     import importlib.util
 
     found = all(importlib.util.find_spec(name) for name in ("tinygrad", "elftools"))
@@ -72,21 +73,22 @@ def available() -> str | None:
 
 
 def decode(kernel: KernelCode) -> list[Instruction]:
-    """Raises NoInstruction for bytes that are none by the tables, or none of the kernel's chip."""
+    """The instructions of a kernel. Raises NoInstruction for bytes that the tables do not know or the kernel's chip
+    lacks."""
     found: list[Instruction] = []
     at, line = 0, None
     while at + 4 <= len(kernel.code):
         line = kernel.lines.get(at, line)
         try:
-            instruction = _placed(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
+            instruction = _placed(kernel.code[at : at + 24], at, CHIPS[kernel.target].tables, line)
         except Exception:  # the tables raise what they like at bytes that they do not know
             word = int.from_bytes(kernel.code[at : at + 4], "little")
-            what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is no known instruction"
+            what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is not a known instruction"
             raise NoInstruction(what, word, at) from None
         for name in filter(None, (instruction.mnemonic, instruction.mnemonic_y)):
             if lacks(kernel.target, name):
                 word = int.from_bytes(kernel.code[at : at + 4], "little")
-                what = f"the {name} at 0x{at:x} of {kernel.name} is no instruction of {kernel.target}"
+                what = f"the {name} at 0x{at:x} of {kernel.name} is not an instruction of {kernel.target}"
                 raise NoInstruction(what, word, at)
         found.append(instruction)
         at += instruction.size
@@ -94,9 +96,9 @@ def decode(kernel: KernelCode) -> list[Instruction]:
 
 
 def mnemonics(assembly: str, name: str) -> list[str]:
-    """The mnemonics of one function of an assembly file, in its order, without suffixes for encodings.
+    """The mnemonics of one function in an assembly file, in order, without suffixes for encodings.
 
-    ".p2align 8" stands for as many s_nop as lead to the next multiple of 256 bytes.
+    ".p2align 8" stands for the s_nop up to the next multiple of 256 bytes.
     """
     body = re.search(rf"^{re.escape(name)}:(.*?)^\.Lfunc_end", assembly, re.DOTALL | re.MULTILINE)
     found = []
@@ -111,9 +113,9 @@ def mnemonics(assembly: str, name: str) -> list[str]:
 
 
 def hold(decoded: Sequence[Instruction], assembly: str, kernel: KernelCode) -> None:
-    """Raises NotEmulated where the decoded mnemonics are not those of the assembly, one for one.
+    """Raises NotEmulated if the decoded mnemonics differ from those of the assembly.
 
-    A wrong length shows as well: what follows it is decoded from the middle of an instruction.
+    This also finds wrong lengths, because the code after one is decoded from the middle of an instruction.
     """
     stated = mnemonics(assembly, kernel.name)
     if not stated:
@@ -139,18 +141,18 @@ def _plain(mnemonic: str) -> str:
 
 
 def spelled(op: Any) -> str:
-    """The mnemonic of a table's key, as `Instruction` has it."""
+    """The mnemonic for a key of the tables, in the form of `Instruction.mnemonic`."""
     name = re.sub(r"_(E32|E64)$", "", op.name).lower()
     return SPELT.get(name, name)
 
 
 _known: dict[tuple[str, bytes], Instruction] = {}
-"""What was decoded in this process: kernels made of one source have most of their instructions in common."""
+"""All instructions decoded in this process. Kernels made from one source share most of their instructions."""
 
 
 def _placed(data: bytes, at: int, architecture: str, line: tuple[str, int] | None) -> Instruction:
-    """The first instruction of `data`. Its first 4 bytes say whether it has more, and 8 whether a literal follows; but
-    for v_mfma_ld_scale_b32, which is kept nowhere."""
+    """The first instruction of `data`. Its first 4 bytes tell whether it has more, and 8 bytes whether a literal
+    follows. Only v_mfma_ld_scale_b32 is longer, and it is not cached."""
     for size in (4, 8, 12):
         held = _known.get((architecture, data[:size]))
         if held is not None:
@@ -182,7 +184,8 @@ def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | No
 
 
 def _size(instruction: Any, fields: dict[str, int]) -> int:
-    """An operand 255 is a literal that follows; the tables have no class for it in some encodings."""
+    """The size in bytes. An operand 255 means that a literal follows; the tables have no class for it in some
+    encodings."""
     size: int = instruction._base_size
     if "literal" in fields or not type(instruction).__name__.startswith(("SOP", "VOP")):
         return size
@@ -192,7 +195,8 @@ def _size(instruction: Any, fields: dict[str, int]) -> int:
 
 @functools.cache
 def _formats(architecture: str) -> list[tuple[int, int, Any]]:
-    """Each with the mask and the value of the bits that it fixes in the first word, which rule most of them out."""
+    """The formats, each with the mask and value of the fixed bits in its first word. These rule most formats out
+    quickly."""
     from tinygrad.renderer import amd
     from tinygrad.renderer.amd.dsl import FixedBitField
 
@@ -210,10 +214,10 @@ def _formats(architecture: str) -> list[tuple[int, int, Any]]:
 
 
 def _format(data: bytes, architecture: str) -> Any:
-    """tinygrad's choice, but for three faults of its list in 0.14.0.
+    """tinygrad's choice of format, with corrections for faults of its list in 0.14.0.
 
-    gfx950's VOP3PX2 is tried first and only its second half is looked at, so that it swallows whatever stands before
-    a v_mfma_*_f8f6f4; it begins with v_mfma_ld_scale_b32 (0xD3AC). gfx1100's MUBUF is missing from the list.
+    gfx950's VOP3PX2 is tried first, and only its second half is checked, so it would match any instruction before a
+    v_mfma_*_f8f6f4. It must begin with v_mfma_ld_scale_b32 (0xD3AC). gfx1100's MUBUF is missing from the list.
     """
     from tinygrad.renderer import amd
 

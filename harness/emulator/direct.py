@@ -1,8 +1,8 @@
-"""Loads that go to LDS and to no register: buffer_load with LDS, global_load_lds.
+"""Loads that write to LDS instead of registers: buffer_load with LDS, global_load_lds.
 
 A wave's lanes write side by side: lane n at M0[15:0] + the instruction's offset + n times the size (CDNA3 ISA guide,
-"Memory buffer load to LDS"; 12 and 16 bytes a lane are gfx950's). Lanes that a buffer's descriptor calls out of range
-write 0. Hardware tells of their end by vmcnt; here they are done at once, so a wait that is missing goes unnoticed.
+"Memory buffer load to LDS"; 12 and 16 bytes a lane exist on gfx950 only). Lanes out of a buffer descriptor's range
+write 0. Hardware signals completion by vmcnt. Here loads complete at once, so a missing wait is not noticed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ M0 = 124
 
 
 def load_to_shared(instruction: Instruction, addresses: Addresses, name: str) -> Callable[[State, Rows], None]:
-    """name: what follows `load_` or `load_lds_`. Raises NotEmulated by name."""
+    """name: the part after `load_` or `load_lds_`. Raises NotEmulated with the instruction's name."""
     size = SIZES.get(name)
     if size is None:
         raise unknown(instruction)
     offset = U32(instruction.fields["offset"] & 0xFFF)
-    if instruction.fields["offset"] >> 12:  # a negative one of a global load
+    if instruction.fields["offset"] >> 12:  # a negative offset of a global load
         raise unknown(instruction)
     place = Global()
 

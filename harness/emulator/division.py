@@ -1,8 +1,8 @@
-"""The three instructions that LLVM builds a division of, in single and double precision, added to WRITTEN.
+"""The three instructions that LLVM builds a division of, added to WRITTEN. Half precision has the last alone.
 
-v_div_scale scales an operand where the quotient or its reciprocal would leave the normal numbers, and says so in VCC;
-v_div_fmas undoes it with its rounding; v_div_fixup puts the special cases right. `semantics.CORRECTIONS` says where
-AMD's pseudocode is not followed.
+v_div_scale scales an operand if the quotient or its reciprocal would leave the normal numbers, and reports it in VCC.
+v_div_fmas undoes the scaling when it rounds. v_div_fixup handles special cases. `semantics.CORRECTIONS` lists the
+deviations from AMD's pseudocode.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ __all__ = ["WRITTEN"]
 
 @dataclass(frozen=True)
 class _Precision:
-    """scale: by which power of two operands are scaled. far: exponents so much apart are near the largest quotient.
-    tiny: a numerator's exponent bits up to which it is scaled. lost: exponents so much apart give zero."""
+    """scale: the power of two by which operands are scaled. far: the difference of exponents from which a quotient is
+    near the largest. tiny: the exponent field up to which a numerator is scaled. lost: the difference of exponents from
+    which a quotient is zero."""
 
     name: str
     dtype: Any
@@ -82,13 +83,13 @@ def _fmas(of: _Precision) -> Apply:
 
 
 def _scaled32(a: Array, b: Array, c: Array, power: Array) -> Array:
-    """(a·b + c) · 2^power, rounded once: the sum is far from the denormals, and float64 holds what matters of it."""
+    """(a·b + c) · 2^power, rounded once. The sum is far from the denormals, so float64 holds all bits that matter."""
     exact = a.astype(F64) * b.astype(F64) + c.astype(F64)
     return np.ldexp(exact, power).astype(F32)
 
 
 def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Array:
-    """The same of float64: where the scaled sum is a denormal it would be rounded twice, so it is made of fractions."""
+    """The same for float64. If the scaled sum is a denormal it would be rounded twice, so fractions are used."""
     shape = np.broadcast_shapes(a.shape, b.shape, c.shape, np.shape(wanted))
     a, b, c, power, wanted = (np.broadcast_to(one, shape) for one in (a, b, c, power, wanted))
     scaled = np.ldexp(ar.fma(a, b, c), power)
@@ -99,31 +100,43 @@ def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Arra
     return scaled
 
 
-def _fixup(of: _Precision) -> Apply:
+def _fixup(dtype: Any, lost: int | None = None) -> Apply:
+    """`lost`: exponents so much apart give zero, and an estimate that is no number is a quotient that overflowed. In
+    half precision the estimate is made in single precision, where neither happens."""
+
     def apply(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
-        s0, s1, s2 = of.numbers(S0, S1, S2)
+        s0, s1, s2 = (_viewed(one, dtype) for one in (S0, S1, S2))
         shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
-        sign = np.where(np.signbit(s1) ^ np.signbit(s2), of.dtype(-1), of.dtype(1))
-        infinite, zero = sign * of.dtype(np.inf), sign * of.dtype(0)
-        minus_nan = -np.array(np.nan, of.dtype)
+        sign = np.where(np.signbit(s1) ^ np.signbit(s2), dtype(-1), dtype(1))
+        infinite, zero = sign * dtype(np.inf), sign * dtype(0)
+        minus_nan = -np.array(np.nan, dtype)
         chosen: list[tuple[Any, Any]] = [
             (np.isnan(s2), ar.quiet(s2)),
             (np.isnan(s1), ar.quiet(s1)),
             (((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2)), minus_nan),
             ((s1 == 0) | np.isinf(s2), infinite),
             (np.isinf(s1) | (s2 == 0), zero),
-            (ar.exponent(s2) - ar.exponent(s1) < -of.lost, zero),
-            (np.isnan(s0), infinite),  # the estimate was an infinity, and the residual of that is none
         ]
+        if lost is not None:
+            chosen += [
+                (ar.exponent(s2) - ar.exponent(s1) < -lost, zero),
+                (np.isnan(s0), infinite),  # the estimate was an infinity, and the residual of that is none
+            ]
         cases = [np.broadcast_to(case, shape) for case, _ in chosen]
         results = [np.broadcast_to(result, shape) for _, result in chosen]
         usual = np.copysign(np.broadcast_to(s0, shape), sign)
-        return raw_result(np.select(cases, results, usual).astype(of.dtype))
+        return raw_result(np.select(cases, results, usual).astype(dtype))
 
     return apply
+
+
+def _viewed(raw: Any, dtype: Any) -> Array:
+    raw = np.asarray(raw)
+    return (raw.astype(np.uint16) if dtype is np.float16 else raw).view(dtype)
 
 
 for _of in (SINGLE, DOUBLE):
     by_hand(f"v_div_scale_{_of.name}", reads="S0 S1 S2", writes="D0 VCC")(_scale(_of))
     by_hand(f"v_div_fmas_{_of.name}", reads="S0 S1 S2 VCC")(_fmas(_of))
-    by_hand(f"v_div_fixup_{_of.name}", reads="S0 S1 S2")(_fixup(_of))
+    by_hand(f"v_div_fixup_{_of.name}", reads="S0 S1 S2")(_fixup(_of.dtype, _of.lost))
+by_hand("v_div_fixup_f16", reads="S0 S1 S2")(_fixup(np.float16))

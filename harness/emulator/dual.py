@@ -1,8 +1,8 @@
-"""RDNA3's dual instructions: two vector instructions in one, which read everything before either writes.
+"""RDNA3's dual instructions: two vector instructions in one. Both read all operands before either writes.
 
     dual(instruction, kernel) ─► step(state, rows)
 
-Each half means what the instruction of the same name without `dual_` means (RDNA3 ISA guide, "VOPD").
+Each half means the instruction of the same name without `dual_` (RDNA3 ISA guide, "VOPD").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.emulator.vector import Step
 
 
 def dual(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name."""
+    """Make the step of a dual instruction. Raises NotEmulated with its name."""
     fields = instruction.fields
     halves = []
     for side, mnemonic in (("x", instruction.mnemonic), ("y", instruction.mnemonic_y)):
@@ -60,7 +60,7 @@ def _half(
 
 
 def _op(plain: str) -> Any:
-    """The table's key of the instruction that a half stands for."""
+    """The tables' key of the plain instruction that a half stands for."""
     from tinygrad.runtime.autogen.amd.rdna3.enum import VOP1Op, VOP2Op
 
     for table in (VOP2Op, VOP1Op):

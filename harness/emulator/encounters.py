@@ -1,8 +1,8 @@
-"""The other side of a race: who used the byte before, found by running the launch once more.
+"""Finds the other side of a race: the wave that used the byte before. The launch is run once more for this.
 
-watch = EncounterWatch(finding)      of a race
+watch = EncounterWatch(finding)      the finding of a race
 run(.., encounter=watch)             the same launch
-watch.named()                        the finding with both sides, or as it was
+watch.named()                        the finding with both sides, or unchanged
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from harness.emulator.machine import Machine
 
 ANOTHER = "which another wave used"
-"""As a race's message has it, until it is known which."""
+"""The words in a race's message that `named` replaces."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """One lane's use of the byte. row: its wave, of the state. at: the instruction. when: by the wave's own count."""
+    """One lane's use of the byte. row: its wave's row in the state. at: the instruction. when: the wave's own count."""
 
     row: int
     lane: int
@@ -38,7 +38,7 @@ class Use:
 
 
 class EncounterWatch:
-    """machine: of the batch that runs, set before each."""
+    """machine: the machine of the current batch, set before each batch."""
 
     machine: Machine
 
@@ -48,7 +48,7 @@ class EncounterWatch:
         self._other: tuple[Use, str] | None = None
 
     def saw(self, state: State, rows: Rows, active: Array, first: Array, size: int) -> None:
-        """Called with every access to shared memory. first: of each active lane the first byte, int64."""
+        """Called for every access to shared memory. first: the first byte of each active lane, int64."""
         place = self._finding.place
         if self._other is not None or place is None:
             return
@@ -85,7 +85,7 @@ class EncounterWatch:
                 return
 
     def met(self, group: int) -> None:
-        """All waves of a workgroup, by its place in the batch, have met at a barrier."""
+        """Called when all waves of a workgroup have met at a barrier. group: its place in the batch."""
         per_group = self.machine.state.waves_per_group
         self._uses = [use for use in self._uses if use.row // per_group != group]
 

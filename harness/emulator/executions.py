@@ -1,4 +1,4 @@
-"""What waves executed: by unit of the chip, by source line, and which atomics were among it."""
+"""Counts executed instructions: by unit of the chip, by source line, and the atomics among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.emulator.program import DecodedProgram
 
 
 def class_of(instruction: Instruction) -> str:
-    """matrix, vector, scalar, LDS or global: by what unit of the chip an instruction goes to."""
+    """The unit of the chip that executes an instruction: matrix, vector, scalar, LDS or global."""
     name = instruction.mnemonic
     if name.startswith(("v_mfma", "v_wmma", "v_smfmac")):
         return "matrix"
@@ -30,15 +30,15 @@ _COMMUTES = re.compile(
 
 
 def _by_order(one: Instruction) -> bool:
-    """Whether an instruction is an atomic, and not one on integers that returns nothing: those leave the same in any
-    order."""
+    """True for an atomic whose result depends on the order. Integer atomics that return nothing and commute leave the
+    same result in any order."""
     if not _ATOMIC.search(one.mnemonic):
         return False
     return returns_atomic(one) or not _COMMUTES.search(one.mnemonic)
 
 
 def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int], list[str]]:
-    """Executed instructions by class and by source line, and which atomics that do not commute were among them."""
+    """Executed instructions by class and by source line, and the executed atomics that do not commute."""
     by_class: dict[str, int] = {}
     atomics: dict[str, None] = {}
     by_line: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Expressions of AMD's pseudocode, read from tokens."""
+"""Parses expressions of AMD's pseudocode from tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS = {"if", "then", "elsif", "else", "endif", "for", "in", "do", "endfor", "
 
 
 class Expressions(Tokens):
-    """variables, constants: the names that are known, with their types and values. reads: what was read of INPUTS."""
+    """variables, constants: the known names, with their types and values. reads: the INPUTS that were read."""
 
     def __init__(self, code: str, d0_bits: int) -> None:
         super().__init__(code)
@@ -211,7 +211,7 @@ class Expressions(Tokens):
         return called(name, arguments)
 
     def of_nan(self, name: str) -> Term:
-        """isNAN(64'F(x)): asked of x itself, since a conversion makes a signalling NaN quiet."""
+        """isNAN(64'F(x)): applied to x itself, because a conversion would make a signalling NaN quiet."""
         self.take("(")
         wrapped = self.peek() == "64'F"
         if wrapped:

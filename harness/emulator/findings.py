@@ -1,11 +1,11 @@
-"""What an emulated run ends with: counts, findings, or why it could not go on.
+"""The results of an emulated run: counts, findings, or the reason why it stopped.
 
-KernelFinding       what is wrong with a kernel, with the instruction, the source line and the lane
-NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
-NoInstruction the same of bytes that may be no instruction at all
-Malformed     the code object is none, or says of itself what cannot be
-LaunchRefused       a launch that the chip would not do
-LaunchOutcome       what `run` returns
+KernelFinding       a fault of a kernel, with the instruction, the source line and the lane
+NotEmulated         the emulator does not know an instruction, a mode or a form of code: no verdict
+NoInstruction       the same for bytes that may not be an instruction
+Malformed           the code object is not valid
+LaunchRefused       a launch that the chip would refuse
+LaunchOutcome       the result of `run`
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ OF_THE_STRING = " of the source string"
 
 
 def line_of(file: str | None, line: int) -> str:
-    """A line as messages name it: that of a file, or of a string that harness.hip was given."""
+    """A line number for messages: of a file, or of a source string that harness.hip was given."""
     return f"line {line}{OF_THE_STRING}" if (file or "").endswith("source") else f"line {line}"
 
 
 class NotEmulated(Exception):
-    """The emulator does not know something that the kernel needs; no verdict on the kernel follows."""
+    """The emulator does not know something that the kernel needs. This gives no verdict on the kernel."""
 
 
 class NoInstruction(NotEmulated):
-    """Bytes that the tables know no instruction for: `word`, its first 4 bytes, at the kernel's byte `at`."""
+    """Bytes that are no instruction in the tables. `word`: its first 4 bytes. `at`: its byte offset in the kernel."""
 
     def __init__(self, message: str, word: int, at: int) -> None:
         super().__init__(message)
@@ -44,20 +44,20 @@ class NoInstruction(NotEmulated):
 
 
 class Malformed(Exception):
-    """The bytes are no code object that a loader would take."""
+    """The bytes are not a code object that a loader would accept."""
 
 
 class LaunchRefused(Exception):
-    """A launch that is beyond what the chip can do: on a GPU it fails."""
+    """A launch that exceeds the chip's limits. On a GPU it fails."""
 
 
 @dataclass(frozen=True)
 class KernelFinding:
-    """One thing that is wrong. `kind` is one of this module's constants.
+    """One fault. `kind` is one of this module's constants.
 
     instruction: the mnemonic. address: its byte offset in the kernel. line: of the source, None without a line table.
-    workgroup: x, y, z. lane: of its wave; wave: of its workgroup; None where no single one is meant. chip: that was
-    emulated. place: the byte of shared memory that a race is for.
+    workgroup: x, y, z. wave: its number in the workgroup. lane: its number in the wave. They are None if no single one
+    is meant. chip: the emulated chip. place: the byte of shared memory that a race is about.
     """
 
     kind: str
@@ -92,15 +92,16 @@ class KernelFault(Exception):
 
 @dataclass
 class LaunchOutcome:
-    """What became of a launch.
+    """The result of a launch.
 
-    findings: all that is wrong, at most one of a kind and instruction. remarks: what is no fault on hardware. refused:
-    why the chip would not do the launch, or None. not_emulated: why the run stopped without a verdict, or None.
-    instructions: instructions that waves executed, by class (matrix, vector, scalar, LDS, global).
-    by_line: the same by source line. atomics: which ones on global memory were executed that do not commute. longest:
-    how many instructions the busiest wave executed. lds: by source line how often LDS banks were asked, and how often
-    without conflicts they would have been, if it was counted (see `banks`). cached: likewise how many cache lines of
-    global memory were touched, and how few would have done (see `cache_lines`).
+    findings: all faults, at most one per kind and instruction. remarks: behaviour that is not a fault on hardware.
+    refused: why the chip would refuse the launch, or None. not_emulated: why the run stopped without a verdict, or
+    None.
+
+    instructions: executed instructions, counted per wave, by class (matrix, vector, scalar, LDS, global). by_line: the
+    same by source line. atomics: the executed atomics on memory that do not commute. longest: the number of
+    instructions of the busiest wave. lds: LDS passes by source line, and the passes without conflicts, if counted (see
+    `banks`). cached: likewise the touched cache lines of global memory, and the fewest possible (see `cache_lines`).
     """
 
     findings: list[KernelFinding] = field(default_factory=list)
@@ -116,10 +117,10 @@ class LaunchOutcome:
 
     @property
     def clean(self) -> bool:
-        """Ran to the end, with nothing found."""
+        """True if the launch ran to its end without a finding."""
         return self.not_emulated is None and self.refused is None and not self.findings
 
     @property
     def total(self) -> int:
-        """Instructions of all classes."""
+        """The instructions of all classes together."""
         return sum(self.instructions.values())

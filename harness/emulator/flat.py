@@ -1,7 +1,7 @@
-"""What lies behind a flat address: global memory, or LDS or a lane's scratch where its upper half is that aperture's.
+"""Accesses to flat addresses: global memory, or LDS or a lane's scratch if the upper half is that aperture's.
 
-Source: LLVM's "User Guide for AMDGPU Backend", "Address Spaces": the lower 32 bits are the byte in LDS or in the lane's
-scratch. Where the apertures lie is the driver's choice; `operands` has ours.
+Source: LLVM's "User Guide for AMDGPU Backend", "Address Spaces". The lower 32 bits are the byte in LDS or in the lane's
+scratch. The driver chooses where the apertures lie; `operands` has the choice used here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHARED, _PRIVATE = (U64(APERTURES[base] >> 32) for base in (SHARED_BASE, PRIVAT
 
 
 class Flat(Global):
-    """Each lane's access goes where its own address says."""
+    """Each lane's access goes to the memory that its own address selects."""
 
     def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
         top = goals >> U64(32)
@@ -53,7 +53,7 @@ class Flat(Global):
 
 
 class FlatAtomic(Global):
-    """An atomic's flat address, which must be one of global memory."""
+    """An atomic's flat address, which must be in global memory."""
 
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         top = addresses >> U64(32)
@@ -63,7 +63,7 @@ class FlatAtomic(Global):
 
 
 def _parts(top: Array, chosen: Array) -> list[tuple[Array, Array, Any]]:
-    """By aperture: which of the active lanes, as indices and as a mask [wave, lane], and its upper half."""
+    """For each aperture: the active lanes, as indices and as a mask [wave, lane], and its upper half."""
     kinds = np.where((top == _SHARED) | (top == _PRIVATE), top, U64(0))
     parts = []
     for one in np.unique(kinds):
@@ -81,7 +81,7 @@ def _load_shared(state: State, rows: Rows, lanes: Array, goal: Array, size: int)
 
 
 def store_shared(state: State, rows: Rows, lanes: Array, goal: Array, values: Array) -> None:
-    """Bytes [active lanes, size] to the bytes `goal` of each lane's LDS, uint32."""
+    """Store bytes [active lanes, size] at byte `goal` (uint32) of each lane's LDS."""
     groups, byte, waves = held(state, rows, lanes, goal, values.shape[1])
     raced = state.shared.store(groups, byte, values, waves)
     if raced is not None:

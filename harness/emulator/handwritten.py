@@ -1,4 +1,5 @@
-"""What instructions do, written by hand: arithmetic. `division` and `conversions` add theirs; `semantics` says why.
+"""Handwritten semantics of arithmetic instructions. `division` and `conversions` add theirs; `semantics` says why they
+are needed.
 
 WRITTEN[mnemonic] ─► inputs it reads, outputs it writes, apply(**inputs)
 """
@@ -78,7 +79,7 @@ def _scaled(value: Array, power: Array) -> Array:
 
 
 def _exponent(value: Array) -> Array:
-    """frexp's, as uint32: 0 of zero, and of what is not finite."""
+    """The exponent of frexp, as uint32. 0 for zero and for values that are not finite."""
     return np.where(np.isfinite(value), np.frexp(value)[1], 0).astype(np.int32).view(U32)
 
 
@@ -108,9 +109,9 @@ by_hand("v_pk_max_f16", reads="S0 S1")(_packed_halves(ar.largest))
 by_hand("v_pk_min_f16", reads="S0 S1")(_packed_halves(ar.smallest))
 
 
-# The functions that the hardware gives to 1 ulp: here correctly rounded; in float32 denormals are taken as zero
+# Functions that the hardware gives to 1 ulp. Here they are correctly rounded, and float32 denormals count as zero
 # (LLVM's AMDGPU backend, AMDGPULegalizerInfo.cpp: "v_rcp_f32 and v_rsq_f32 do not support denormals", and the scaling
-# that it puts around v_exp_f32, v_log_f32 and v_sqrt_f32).
+# that it adds around v_exp_f32, v_log_f32 and v_sqrt_f32).
 
 
 def _flushed(value: Array) -> Array:
@@ -135,7 +136,7 @@ by_hand("v_sqrt_f32")(_approximate(np.sqrt))
 
 
 def _turned(sines: tuple[int, ...]) -> Callable[[Array], Array]:
-    """sin or cos of whole turns; exact at quarters of one, as the ISA guides' examples are (cos 0.25 = 0)."""
+    """sin or cos of whole turns. Exact at quarter turns, as the ISA guides' examples are (cos 0.25 = 0)."""
 
     def function(x: Array) -> Array:
         quarter = np.rint(4 * x)
@@ -167,7 +168,7 @@ def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     a, b = (np.asarray(one).view(np.int32).astype(np.int64) for one in (S0, S1))
     product, addend = a * b, np.asarray(S2).view(np.int64)
     total = product + addend
-    # The bit above: the sign of the sum in 65 bits, which an overflow turns.
+    # The bit above: the sign of the 65-bit sum, which an overflow flips.
     overflow = ((product ^ total) & (addend ^ total)) < 0
     return {"D0": total.view(U64), "VCC": (total < 0) ^ overflow}
 

@@ -1,6 +1,6 @@
 """Instructions that read other lanes: DPP, v_readlane, ds_bpermute, ds_swizzle, permlane swaps.
 
-All of them read everything before they write anything.
+All of them read all their inputs before they write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.emulator.state import Rows, State
 
 @functools.cache
 def dpp_lanes(control: int, wave_size: int, rdna: bool) -> tuple[Array, Array]:
-    """Of each lane: the lane that it reads, and whether there is one (CDNA3 ISA guide, "DPP_CTRL")."""
+    """For each lane: the lane that it reads, and whether that lane exists (CDNA3 ISA guide, "DPP_CTRL")."""
     lane = np.arange(wave_size)
     row, within = lane // 16 * 16, lane % 16
     valid = np.ones(wave_size, np.bool_)
@@ -54,13 +54,13 @@ def dpp_lanes(control: int, wave_size: int, rdna: bool) -> tuple[Array, Array]:
 
 
 def enabled_by_masks(row_mask: int, bank_mask: int, wave_size: int) -> Array:
-    """The lanes that DPP's row and bank masks let write."""
+    """The lanes that DPP's row and bank masks allow to write."""
     lane = np.arange(wave_size)
     return ((row_mask >> lane // 16 & 1) & (bank_mask >> lane % 16 // 4 & 1)).astype(np.bool_)
 
 
 def first_active(state: State, rows: Rows) -> Array:
-    """The lowest active lane of each wave, 0 without one."""
+    """The lowest active lane of each wave. 0 if none is active."""
     return np.argmax(state.lanes[rows], axis=1)
 
 
@@ -70,13 +70,14 @@ def of_lane(values: Array, lane: Array) -> Array:
 
 
 def bpermute(address: Array, data: Array, active: Array, offset: int) -> Array:
-    """ds_bpermute_b32: each lane reads the data of lane address / 4; 0 from a lane that is not active."""
+    """ds_bpermute_b32: each lane reads the data of lane address / 4. An inactive lane gives 0."""
     lane = ((address + U32(offset)) >> U32(2)) % U32(data.shape[1])
     return np.take_along_axis(np.where(active, data, U32(0)), lane.astype(np.int64), axis=1)
 
 
 def permute(address: Array, data: Array, active: Array, offset: int) -> Array:
-    """ds_permute_b32: each active lane sends its data to lane address / 4; the highest sender wins, others get 0."""
+    """ds_permute_b32: each active lane sends its data to lane address / 4. The highest sender wins; lanes without a
+    sender get 0."""
     result = np.zeros_like(data)
     lane = (((address + U32(offset)) >> U32(2)) % U32(data.shape[1])).astype(np.int64)
     waves = np.arange(data.shape[0])
@@ -87,7 +88,8 @@ def permute(address: Array, data: Array, active: Array, offset: int) -> Array:
 
 
 def swizzle_lanes(offset: int, wave_size: int) -> Array:
-    """ds_swizzle_b32's source of each lane (CDNA3 ISA guide, "DS_SWIZZLE_B32"): quads, or masks within 32 lanes."""
+    """The source lane of each lane for ds_swizzle_b32 (CDNA3 ISA guide, "DS_SWIZZLE_B32"): quads, or masks within 32
+    lanes."""
     lane = np.arange(wave_size)
     if offset >= 0xE000:
         raise NotEmulated(f"the swizzle 0x{offset:x}")
@@ -99,7 +101,7 @@ def swizzle_lanes(offset: int, wave_size: int) -> Array:
 
 
 def swap(first: Array, second: Array, width: int) -> tuple[Array, Array]:
-    """v_permlane16_swap and v_permlane32_swap: the odd groups of the first against the even ones of the second
+    """v_permlane16_swap and v_permlane32_swap: exchange the odd groups of the first with the even groups of the second
     (CDNA4 ISA guide)."""
     groups = first.shape[1] // width
     a = first.reshape(first.shape[0], groups, width).copy()
@@ -111,6 +113,6 @@ def swap(first: Array, second: Array, width: int) -> tuple[Array, Array]:
 
 
 def check_mask_bits(instruction: Instruction) -> None:
-    """Refuses forms of DPP that are not emulated."""
+    """Raise NotEmulated for forms of DPP that are not emulated."""
     if "DPP8" in instruction.encoding:
         raise NotEmulated(f"{instruction.mnemonic} with DPP8 is not emulated")

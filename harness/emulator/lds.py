@@ -1,9 +1,9 @@
-"""DS instructions: accesses to the workgroup's LDS, which its waves share, and lanes that exchange values.
+"""DS instructions: accesses to the workgroup's LDS, which its waves share, and exchanges between lanes.
 
     ds(instruction, kernel) ─► step(state, rows)
 
-Every address is held against the workgroup's LDS. A use of a byte that another wave used with nothing between that
-orders the two is noted as a race.
+Every address is checked against the workgroup's LDS. If two waves use a byte and nothing orders the uses, this is noted
+as a race.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ds(instruction: Instruction, kernel: KernelCode) -> Step:
         raise unknown(instruction)
     parts: tuple[int, ...] = (data,)
     if operation.compares:
-        # The new value, then the one to compare with: CDNA's first is the latter, RDNA3's the former (ISA guides).
+        # The new value, then the value to compare with. CDNA's data0 is the latter, RDNA3's the former (ISA guides).
         parts = (data1, data) if mnemonic.startswith("ds_cmpst_") else (data, data1)
     for one in parts:
         check_registers(kernel, one, operation.size // 4)
@@ -107,8 +107,8 @@ def _ds_load(address: int, offsets: list[int], shape: Shape, result: int) -> Ste
 
 
 def _ds_transposed(address: int, offset: int, size: int, result: int) -> Step:
-    """gfx950's ds_read_b64_tr: 16 lanes read a tile of 8 / size rows of 16 elements, each a row's part of 8 bytes; lane
-    i is given column i. `size`: bytes of an element."""
+    """gfx950's ds_read_b64_tr. 16 lanes read a tile of 8 / size rows of 16 elements; each lane reads 8 bytes of a row.
+    Lane i receives column i. `size`: bytes of an element."""
     count = 8 // size
     lane, element = np.arange(16)[:, None], np.arange(count)[None, :]
     source, place = 16 // count * element + lane // count, lane % count + 0 * element
@@ -187,12 +187,13 @@ def _ds_atomic(
 
 
 def local(state: State, rows: Rows, register: int, offset: int, size: int, active: Array) -> tuple[Array, Array, Array]:
-    """Of each active lane: its workgroup, the byte in its LDS, and its wave in the workgroup, from 1 on."""
+    """For each active lane: its workgroup, the byte in its LDS, and its wave's number in the workgroup, counted from
+    1."""
     return held(state, rows, active, state.vector[register, rows][active] + U32(offset), size)
 
 
 def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tuple[Array, Array, Array]:
-    """As `local`, for the byte in LDS of each active lane, uint32."""
+    """As `local`, for given LDS bytes (uint32) of the active lanes."""
     value = byte.astype(np.int64)
     if state.witness:
         state.witness(value, rows, active)
@@ -211,7 +212,7 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
 
 
 def note_race(state: State, rows: Rows, active: Array, index: int, does: str, byte: int) -> None:
-    """Tell of a race of the index-th active lane."""
+    """Note a race of the index-th active lane."""
     wave, lane = (int(axis[index]) for axis in np.nonzero(active))
     message = f"it {does} byte {byte:,} of shared memory, {ANOTHER} with no barrier, flag or atomic between"
     state.note(WaveFault(RACE, message, int(numbers(state, rows)[wave]), lane, byte))

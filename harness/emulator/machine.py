@@ -1,10 +1,10 @@
-"""Running a kernel's waves: which step next, barriers, limits, counts.
+"""Runs a kernel's waves: the order of steps, barriers, limits and counts.
 
     Machine(program, state)    ─► run() ─► findings, counts
 
-All waves at one position step together, so that one operation on arrays serves them all. The lowest position goes
-first: waves that left a branch late catch up with those that skipped it. With an `order` the waves of a workgroup run
-one after another from barrier to barrier; one that waits in a loop for another gives way.
+All waves at one position step together, so one array operation serves them all. The lowest position goes first, so
+waves that leave a branch late catch up with those that skipped it. With an `order`, the waves of a workgroup run one
+after another from barrier to barrier. A wave that waits in a loop for another gives way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from harness.emulator.program import DecodedProgram
 from harness.emulator.state import Rows, State, WaveFault
 
 FAIR_TURN = 64
-"""So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
+"""In every such turn the wave that has done least goes first, so that a wave that waits in a loop cannot starve the
+wave it waits for."""
 
 MANY_INSTRUCTIONS = 20_000
-"""A wave that has run fewer is not called endless, however long it took: a batch of many waves is slow."""
+"""A wave that has run fewer instructions is not called endless, however long it took: a batch of many waves is slow."""
 
 
 class Machine:
@@ -41,7 +42,7 @@ class Machine:
         order: Order | None,
         limit_s: float = math.inf,
     ) -> None:
-        """limit: instructions that a wave may run. limit_s: processor time in which some wave must end, in seconds."""
+        """limit: the most instructions that a wave may run. limit_s: processor seconds in which some wave must end."""
         self.program, self.state, self.groups, self.limit, self.order = program, state, groups, limit, order
         self.limit_s, self._last_end_s = limit_s, time.thread_time()
         waves = state.position.shape[0]
@@ -59,7 +60,7 @@ class Machine:
             self._shuffle()
 
     def run(self) -> None:
-        """To the end of all waves. Raises KernelFault and NotEmulated."""
+        """Run until all waves have ended. Raises KernelFault and NotEmulated."""
         turn = 0
         while True:
             ready = ~(self.ended | self.waiting)
@@ -78,7 +79,7 @@ class Machine:
             self._advance(_rows(ready & (positions == position)), position)
 
     def _look_at_the_clock(self, ready: Array) -> None:
-        """Raises KernelFault where no wave has ended for too long, and one has run many instructions."""
+        """Raises KernelFault if no wave has ended for too long and one has run many instructions."""
         if time.thread_time() - self._last_end_s <= self.limit_s:
             return
         row = int(np.argmax(np.where(ready, self.done, -1)))
@@ -118,12 +119,13 @@ class Machine:
         if test is not None:
             taken = test(state, rows)
             if state.witness and "_exec" not in one.mnemonic:
-                # Those skip what no lane would do: a lane mask that matters shows in addresses and stored values.
+                # Execz branches only skip code that no lane would run. A lane mask that matters shows in addresses and
+                # stored values.
                 state.witness(taken, rows, None)
             goal = self._goal(scalar.target(one), int(numbers(state, rows)[taken][0])) if taken.any() else 0
             state.position[rows] = np.where(taken, goal, number + 1)
             if self.order is not None and number in program.waits:
-                self.rank[numbers(state, rows)[taken]] = self.rank.max() + 1  # the others first: it waits for one
+                self.rank[numbers(state, rows)[taken]] = self.rank.max() + 1  # it waits for another wave
             return
         if one.mnemonic == "s_barrier":
             self._remark_lanes(rows, number)
@@ -145,16 +147,15 @@ class Machine:
         state.position[rows] = [self._goal(int(address) - program.base, int(row)) for address, row in goals]
 
     def _remark_lanes(self, rows: Rows, number: int) -> None:
-        """A barrier counts waves: it passes with some of their lanes, and what the source means by it is undefined."""
+        """Remark lanes that skip a barrier. Hardware counts waves, so a wave passes with some of its lanes; the
+        source's behaviour is undefined."""
         if number in self.remarks:
             return
         skipped = self._begun[rows] & ~self.state.lanes[rows]
         if skipped.any():
             wave = int(np.argmax(skipped.any(axis=1)))
             count, most = int(skipped[wave].sum()), int(self._begun[rows][wave].sum())
-            message = (
-                f"{count} of {most} lanes are not at it; hardware counts waves and passes it, HIP leaves it undefined"
-            )
+            message = f"{count} of {most} lanes do not reach it; hardware counts waves, HIP leaves it undefined"
             fault = WaveFault(DIVERGENT, message, int(numbers(self.state, rows)[wave]))
             self.remarks[number] = self._finding(fault)
 
@@ -164,12 +165,12 @@ class Machine:
             if offset in kernel.functions:  # only the kernel's own code is decoded
                 called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
                 raise NotEmulated(f"calls of functions are not emulated: {called}")
-            message = f"it goes to byte {offset:,}, where no instruction begins"
+            message = f"it jumps to byte {offset:,}, where no instruction begins"
             raise KernelFault(self._finding(WaveFault(BAD_JUMP, message, row)))
         return self.program.index[offset]
 
     def _release(self, rows: Rows) -> None:
-        """Let go the workgroups of which all waves that have not ended wait."""
+        """Release the workgroups whose unfinished waves all wait at a barrier."""
         per_group = self.state.waves_per_group
         for group in np.unique(np.arange(self.ended.shape[0])[rows] // per_group):
             waves = slice(group * per_group, (group + 1) * per_group)
@@ -200,7 +201,7 @@ class Machine:
             self.rank[group * per_group : (group + 1) * per_group] = self.order.permutation(per_group)
 
     def _one_a_group(self, ready: Array) -> Array:
-        """Of each workgroup the ready wave whose turn it is."""
+        """From each workgroup, the ready wave whose turn it is."""
         per_group = self.state.waves_per_group
         rank = np.where(ready, self.rank, np.iinfo(np.int64).max).reshape(-1, per_group)
         chosen = np.zeros_like(rank, np.bool_)

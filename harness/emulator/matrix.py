@@ -1,4 +1,4 @@
-"""MFMA of CDNA and WMMA of RDNA3: which lane holds what, and the products.
+"""MFMA of CDNA and WMMA of RDNA3: the placement of elements in lanes, and the products.
 
     matrix(instruction, kernel) ─► step(state, rows)
 
@@ -6,14 +6,15 @@ v_mfma_D_MxNxK_BLOCKS_AB, by waves of 64 (AMD's CDNA3 ISA guide, chapter 7, and 
     A[i, k]   lane i + M·(k // L) of a block, element k % L of its registers, L = K·M·BLOCKS / 64 elements a lane
     B[k, j]   lane j + N·(k // L), likewise
     D[i, j]   lane j + N·((i // 4) % G), register 4·(i // (4 G)) + i % 4, G = 64 / N groups of lanes, for one block
-    blocks    of A and B: in the lanes, M·b on; of D: in the registers for 32x32 and 16x16, in the lanes for 4x4
-    f8f6f4    with 8 bits a lane's elements are two runs of 16 (see `_split`), else one of 32; scales are of 32 along k,
-              those of lane i + M·g of block g. Triton's lowering of tl.dot_scaled agrees, with formats mixed
-v_wmma_*_16x16x16 by waves of 32: A's row and B's column in lane % 16, all of K in its registers, both halves of the
-wave alike; D[i, j] in lane j + 16·(i % 2), register i // 2.
+    blocks    of A and B: in the lanes, from M·b; of D: in the registers for 32x32 and 16x16, in the lanes for 4x4
+    f8f6f4    with 8 bits a lane's elements are two runs of 16 (see `_split`), else one of 32; each scale is for 32
+              elements along k, in lane i + M·g for block g. Triton's lowering of tl.dot_scaled agrees, also with mixed
+              formats
+v_wmma_*_16x16x16 by waves of 32: A's row and B's column in lane % 16, all of K in its registers, the same in both
+halves of the wave; D[i, j] in lane j + 16·(i % 2), register i // 2.
 
-Sums are in float32, in ascending k, each product exact and each addition rounded once. Hardware says neither in which
-order it adds nor how wide its adder is.
+Sums are in float32, in ascending k. Each product is exact and each addition is rounded once. Hardware documents neither
+the order of its additions nor the width of its adder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8, "fp6": 6,
 
 
 def matrix(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name: sparse, float64, xf32."""
+    """Make the step of a matrix instruction. Raises NotEmulated with its name: sparse, float64, xf32."""
     found = _MFMA.match(instruction.mnemonic)
     if found:
         return _mfma(instruction, kernel, found)
@@ -55,7 +56,7 @@ def matrix(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def elements(words: Array, kind: str, target: str) -> Array:
-    """uint32 [.., words] ─► its elements as float32 or int32 [.., words · 32 / bits], lowest first."""
+    """uint32 [.., words] ─► the elements in them as float32 or int32 [.., words · 32 / bits], lowest first."""
     words = np.ascontiguousarray(words)
     if kind == "f32":
         return words.view(F32)
@@ -73,7 +74,7 @@ def elements(words: Array, kind: str, target: str) -> Array:
 
 
 def product(a: Array, b: Array, c: Array) -> Array:
-    """c[.., i, j] + sum over ascending k of a[.., i, k] b[.., k, j], each addition rounded to c's type."""
+    """c[.., i, j] + the sum over ascending k of a[.., i, k] b[.., k, j]. Each addition is rounded to c's type."""
     done = native.product(a, b, c)
     if done is not None:
         return done
@@ -86,7 +87,7 @@ def product(a: Array, b: Array, c: Array) -> Array:
 
 
 def _may_round(a: Array, b: Array) -> bool:
-    """Whether a product of two elements may need more bits than a float32 has."""
+    """True if a product of two elements may need more bits than a float32 has."""
     long = [(np.ascontiguousarray(one).view(U32) & U32(0xFFF)).any() for one in (a, b)]
     if long[0] or long[1]:
         return True
@@ -141,15 +142,16 @@ def _mfma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) ->
         total = product(a, b, sums)
         out = np.ascontiguousarray(total[:, block, i, j]).view(U32)
         for register in range(size):
-            state.vector[first + register, rows] = out[:, :, register]  # MFMA pays no heed to EXEC
+            state.vector[first + register, rows] = out[:, :, register]  # MFMA ignores EXEC
 
     return step
 
 
 def _scales(instruction: Instruction, side: int, kernel: KernelCode) -> Any:
-    """Of v_mfma_scale: read(state, rows, waves) ─► float32 [wave, lane, 1], the power of two of each lane's elements.
+    """For v_mfma_scale: read(state, rows, waves) ─► float32 [wave, lane, 1], the power of two for each lane's elements.
 
-    Byte op_sel[side] + 2 op_sel_hi[side] of the scale's register is the E8M0 code. None without scales.
+    The E8M0 code is byte op_sel[side] + 2 op_sel_hi[side] of the scale's register. None for an instruction without
+    scales.
     """
     fields = instruction.fields
     if "scale_src0" not in fields:
@@ -160,14 +162,14 @@ def _scales(instruction: Instruction, side: int, kernel: KernelCode) -> Any:
 
 
 def _by_block(scales: Array, lines: int) -> Array:
-    """float32 [wave, lane, 1] ─► [wave, 1, line, k]: lane i + lines·g holds the scale of elements 32 g to 32 g + 31."""
+    """float32 [wave, lane, 1] ─► [wave, 1, line, k]. Lane i + lines·g holds the scale of elements 32 g to 32 g + 31."""
     count = scales.shape[0]
     return np.repeat(scales.reshape(count, 1, 64 // lines, lines).swapaxes(-1, -2), 32, axis=-1)
 
 
 def _split(depth: int) -> list[int]:
-    """Of f8f6f4 with 8 bits: where each k stands among a line's elements, of which group g of lanes has 32. The first
-    16 of those are k = 16 g on, the others 16 g on in the second half of K."""
+    """For f8f6f4 with 8 bits: the place of each k among a line's elements. Each group g of lanes holds 32 elements. Its
+    first 16 are k = 16 g and following; the other 16 are at 16 g in the second half of K."""
     groups = depth // 32
     held = [[half * 16 * groups + 16 * group + e for half in (0, 1) for e in range(16)] for group in range(groups)]
     order = [k for of_group in held for k in of_group]
@@ -178,13 +180,13 @@ def _operand(values: Array, lines: int, blocks: int) -> Array:
     """[wave, lane, element] ─► [wave, block, line, k]."""
     count, _, per_lane = values.shape
     groups = 64 // (lines * blocks)
-    # lane = line + lines·(group, or block): with several blocks there is one group.
+    # lane = line + lines·(group, or block). With several blocks there is one group.
     split = values.reshape(count, groups, blocks, lines, per_lane)
     return split.transpose(0, 2, 3, 1, 4).reshape(count, blocks, lines, groups * per_lane)
 
 
 def _places(rows_m: int, columns: int, blocks: int) -> tuple[Array, Array, Array]:
-    """Of each lane and register of D: its block, row and column."""
+    """The block, row and column of D for each lane and register."""
     lane = np.arange(64)[:, None]
     size = rows_m * columns * blocks // 64
     register = np.arange(size)[None, :]

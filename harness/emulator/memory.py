@@ -4,8 +4,7 @@
     memory.load(addresses, 4)          ─► uint8 [.., 4], or the first access outside, as Outside
     memory.store(addresses, bytes)
 
-An allocation is a numpy array of bytes at the address that the kernel is given, so that a store is seen by whoever
-holds the tensor.
+An allocation is a numpy array of bytes at the address that the kernel gets. So a store is visible in the tensor itself.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from harness.emulator.native import GlobalStruct
 @dataclass(frozen=True)
 class Allocation:
     """bytes: uint8 [size], at `address` for the kernel. writable: False for code and arguments. variables: offsets and
-    sizes of what a GPU lets a kernel write all the same: a code object's variables."""
+    sizes of a code object's variables, which a GPU lets a kernel write."""
 
     address: int
     bytes: Array
@@ -35,7 +34,7 @@ class Allocation:
 
 
 class Outside(Exception):
-    """An access outside all allocations. index: of the first address. near: in words, where it would be."""
+    """An access outside all allocations. index: of the first bad address. near: its place in words."""
 
     def __init__(self, index: int, address: int, size: int, near: str) -> None:
         super().__init__(near)
@@ -43,7 +42,7 @@ class Outside(Exception):
 
 
 def of_pointer(address: int, size: int, name: str, writable: bool = True) -> Allocation:
-    """GlobalMemory of this process as an allocation; it must outlive it."""
+    """Memory of this process as an allocation. The memory must outlive the allocation."""
     buffer: Any = (ctypes.c_uint8 * size).from_address(address)
     return Allocation(address, np.frombuffer(buffer, np.uint8) if size else np.zeros(0, np.uint8), name, writable)
 
@@ -55,7 +54,7 @@ def of_array(array: Array, name: str, writable: bool = True) -> Allocation:
 
 
 class GlobalMemory:
-    """allocations: none may overlap another, unless it lies within it."""
+    """allocations: one may lie wholly within another; otherwise they must not overlap."""
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:
         self.allocations = _merged(allocations)
@@ -75,15 +74,16 @@ class GlobalMemory:
         return found
 
     def store(self, addresses: Array, values: Array) -> None:
-        """uint8 [n, size] to uint64 addresses [n]; of several to one place the last stays. Raises Outside."""
+        """Store uint8 [n, size] at uint64 addresses [n]. Of several stores to one place the last one stays. Raises
+        Outside."""
         size = values.shape[1]
         for number, chosen in self._parts(addresses, size, True):
             held, offsets = self.allocations[number], addresses[chosen] - U64(self.allocations[number].address)
             scatter(held.bytes, offsets, values[chosen])
 
     def aligned(self, addresses: Array) -> Array:
-        """The addresses as if each allocation began at a multiple of 2^48, and so of whatever a cache has: as a GPU's
-        allocators place them, and a processor's do not. Of no use for an address outside."""
+        """The addresses as if each allocation began at a multiple of 2^48, and so of any cache's line. A GPU's
+        allocators align like this; a processor's do not. Meaningless for an address outside."""
         held = np.maximum(np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1, 0)
         return addresses - self._starts[held] + (held.astype(U64) + U64(1) << U64(48))
 
@@ -95,7 +95,7 @@ class GlobalMemory:
             raise Outside(0, int(addresses[0]), size, "there is no allocation")
         number = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
         held = np.maximum(number, 0)
-        # Compared so that nothing wraps: an address may be anything.
+        # Compared so that nothing wraps: an address may have any value.
         wrong = (number < 0) | (addresses >= self._ends[held]) | (self._ends[held] - addresses < U64(size))
         if wrong.any():
             first = int(np.argmax(wrong))
@@ -108,14 +108,14 @@ class GlobalMemory:
                     offset = int(addresses[first]) - self.allocations[one].address
                     if any(0 <= offset - start < length for start, length in self.allocations[one].variables):
                         raise NotEmulated("a store to a variable of the source (__device__) is not emulated")
-                    what = f"{self.allocations[one].name}, which is not to be written"
+                    what = f"{self.allocations[one].name}, which must not be written"
                     raise Outside(first, int(addresses[first]), size, f"in {what}")
         if numbers.size == 1:
             return [(int(numbers[0]), np.ones(addresses.shape, np.bool_))]
         return [(int(one), held == one) for one in numbers]
 
     def near(self, address: int, size: int) -> str:
-        """Where an address lies, by the nearest allocation."""
+        """Describe where an address lies, by the nearest allocation."""
         distances = []
         for one in self.allocations:
             end = one.address + one.bytes.size
@@ -129,7 +129,7 @@ class GlobalMemory:
 
 
 def _merged(allocations: Sequence[Allocation]) -> list[Allocation]:
-    """Sorted; those that lie within another are left out, and those of no bytes."""
+    """Sorted. Empty allocations and those that lie within another are left out."""
     kept: list[Allocation] = []
     for one in sorted(allocations, key=lambda held: (held.address, -held.bytes.size)):
         if one.bytes.size and not (kept and one.address + one.bytes.size <= kept[-1].address + kept[-1].bytes.size):
@@ -150,7 +150,7 @@ def _gather(data: Array, offsets: Array, size: int) -> Array:
 
 
 def scatter(data: Array, offsets: Array, values: Array) -> None:
-    """Write rows of bytes at byte offsets; where rows overlap the last one stays."""
+    """Write rows of bytes at byte offsets. Where rows overlap, the last one stays."""
     size = values.shape[1]
     word = size if size in (1, 2, 4) else 4 if size % 4 == 0 else 1
     if word > 1 and not (offsets & U64(word - 1)).any() and not data.ctypes.data % word:

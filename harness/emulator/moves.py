@@ -1,4 +1,4 @@
-"""Vector instructions that move values between lanes and registers, and the two kinds that no operand table describes.
+"""Vector instructions that move values between lanes and registers, and two kinds that no operand table describes.
 
 MOVES[mnemonic](instruction, kernel) ─► step(state, rows)
 """
@@ -114,7 +114,7 @@ def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
-    """v_fma_mix: float32 a·b + c, each operand a float32 or one half of a register; NEG_HI is |x| here."""
+    """v_fma_mix: float32 a·b + c. Each operand is a float32 or one half of a register. NEG_HI means |x| here."""
     fields, mnemonic = instruction.fields, instruction.mnemonic
     if fields.get("clmp"):
         raise NotEmulated(f"{mnemonic} with a clamp is not emulated")
@@ -154,9 +154,9 @@ def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def _permlane(instruction: Instruction, kernel: KernelCode) -> Step:
-    """v_permlane16 and v_permlanex16: a lane of the own, or of the other, row of 16, chosen by 4 bits of two scalars
-    (RDNA3 ISA guide). A lane that is not active is left out, unless FI (OPSEL[0]) fetches it all the same; with
-    BOUND_CTRL (OPSEL[1]) it reads as 0."""
+    """v_permlane16 and v_permlanex16: read a lane of the own, or of the other, row of 16. 4 bits of two scalars select
+    the lane (RDNA3 ISA guide). An inactive source lane writes nothing, unless FI (OPSEL[0]) reads it anyway, or
+    BOUND_CTRL (OPSEL[1]) makes it read as 0."""
     fields, other = instruction.fields, "x16" in instruction.mnemonic
     selects = [
         operands.scalar_source(fields[name], fields.get("literal", 0), "FMT_NUM_B32", 32) for name in ("src1", "src2")

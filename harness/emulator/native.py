@@ -1,11 +1,11 @@
-"""The emulator's inner loops in C (native.c): the same bits as numpy's, in less time.
+"""The emulator's inner loops in C (native.c): the same bits as numpy's, but faster.
 
-    build()      the judge, before a worker starts ─► the library's path, or None where nothing compiles C
-    library()    in the worker, and wherever else the emulator runs: what was built, or None
+    build()      the judge, before a worker starts ─► the library's path, or None if there is no C compiler
+    library()    in the worker, and wherever else the emulator runs: the built library, or None
 
-The library lies beside the interpreter's packages, where workers may read and, confined, not write. Its name is a hash
-of the source, the compiler's options and the processor, so that no other one is taken for it. It is a worker that loads
-it, and never the judge. Without it numpy does everything; with it numpy does what a function declines.
+The library lies beside the interpreter's packages. Workers may read it there but, confined, not write it. Its name is a
+hash of the source, the compiler's options and the processor, so another build is never loaded by mistake. Only a worker
+loads it, never the judge. Without the library numpy does everything. With it numpy does what a function declines.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _LONG, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
 def folder() -> Path:
-    """Where libraries lie."""
+    """The folder of the libraries."""
     return Path(sys.prefix) / "lib" / "podium"
 
 
 def options() -> tuple[str, ...]:
-    """Of the compiler: nothing is contracted or reordered. Fused multiply-adds where the processor has them."""
+    """The compiler's options. Nothing is contracted or reordered. Fused multiply-adds are used if the processor has
+    them."""
     try:
         flags = Path("/proc/cpuinfo").read_text().split()
     except OSError:
@@ -49,13 +50,13 @@ def options() -> tuple[str, ...]:
 
 
 def path() -> Path:
-    """Of the library of this source, for this processor."""
+    """The path of the library for this source and this processor."""
     words = (SOURCE.read_text(), platform.machine(), platform.libc_ver()[0], *options())
     return folder() / f"emulator-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}.so"
 
 
 def build() -> Path | None:
-    """Compile the library, if it is not there. Outside any sandbox; raises nothing."""
+    """Compile the library if it is missing. Runs outside any sandbox and raises nothing."""
     goal = path()
     if goal.exists():
         return goal
@@ -83,7 +84,7 @@ def _compilers() -> list[list[str]]:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """What `build` made, if it did."""
+    """The library that `build` made, or None."""
     try:
         return ctypes.CDLL(str(path()))
     except OSError:
@@ -141,12 +142,12 @@ def _steps(array: Array, rows: int, columns: int) -> tuple[Any, Any]:
 
 
 def fused(a: Array, b: Array, c: Array) -> Array | None:
-    """a·b + c of float32 [rows, columns], each broadcast; None where this is not done here."""
+    """a·b + c of float32 [rows, columns], each broadcast. None if the library does not do it."""
     return _of_three("fused", np.float32, a, b, c)
 
 
 def permuted(a: Array, b: Array, selector: Array) -> Array | None:
-    """v_perm_b32 of uint32 [rows, columns], each broadcast; None where this is not done here."""
+    """v_perm_b32 of uint32 [rows, columns], each broadcast. None if the library does not do it."""
     return _of_three("permuted", np.uint32, a, b, selector)
 
 
@@ -162,7 +163,7 @@ def _of_three(name: str, dtype: Any, *given: Array) -> Array | None:
 
 
 def product(a: Array, b: Array, c: Array) -> Array | None:
-    """c + a·b of float32 or int32 [.., i, k] and [.., k, j], in ascending k; None where this is not done here."""
+    """c + a·b of float32 or int32 [.., i, k] and [.., k, j], in ascending k. None if the library does not do it."""
     compiled = library()
     if compiled is None or a.dtype != b.dtype or a.dtype != c.dtype or a.dtype not in (np.float32, np.int32):
         return None
@@ -177,10 +178,10 @@ def product(a: Array, b: Array, c: Array) -> Array | None:
 
 
 class Doors:
-    """The library's functions on one state: each says whether it did the instruction.
+    """The library's functions on one state. Each returns True if it did the instruction.
 
-    vector: uint32 [register, wave, lane]; lanes: bool [wave, lane]; shared: bytes, writers and readers of LDS,
-    uint8 [workgroups · size], the latter two None where races are not looked for.
+    vector: uint32 [register, wave, lane]. lanes: bool [wave, lane]. shared: bytes, writers and readers of LDS, uint8
+    [workgroups · size]. Writers and readers are None if races are not checked.
     """
 
     def __init__(self, compiled: ctypes.CDLL, vector: Array, lanes: Array, waves_per_group: int) -> None:
@@ -217,7 +218,7 @@ class Doors:
     def global_access(
         self, rows: Any, memory: GlobalStruct, kind: ShapeStruct, goals: Array, limit: Any, writing: bool, data: int
     ) -> bool:
-        """goals: uint64 [wave, lane]. limit: as `addresses` gives it."""
+        """goals: uint64 [wave, lane]. limit: as from `addresses`."""
         held = self._stepping(rows)
         assert held.size
         goals = np.ascontiguousarray(goals)

@@ -1,4 +1,4 @@
-"""The floats of 8, 6 and 4 bits of AMD's chips, to and from float32.
+"""The 8-, 6- and 4-bit floats of AMD's chips, to and from float32.
 
     gfx942            fp8 is E4M3FNUZ (bias 8, no infinities, no -0, NaN is 0x80), bf8 is E5M2FNUZ (bias 16, likewise)
     gfx950            fp8 is E4M3FN of the OCP (bias 7, NaN is 0x7f and 0xff), bf8 is E5M2 (bias 15, with infinities)
@@ -7,8 +7,9 @@
 
 Sources: AMD's CDNA3 and CDNA4 ISA guides, "Data formats"; OCP 8-bit Floating Point Specification 1.0; OCP Microscaling
 Formats (MX) Specification 1.0.
-Conversions to 8 bits round to nearest even and saturate: v_cvt_pk_fp8_f32 gives the largest number for what is too
-large where MODE.FP16_OVFL is set, else NaN (FNUZ and E4M3FN) or infinity (E5M2).
+
+Conversions to 8 bits round to nearest even. For a value that is too large, v_cvt_pk_fp8_f32 gives the largest number if
+MODE.FP16_OVFL is set, else NaN (FNUZ and E4M3FN) or infinity (E5M2).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from harness.emulator.arithmetic import F64, U32, Array
 
 @dataclass(frozen=True)
 class Small:
-    """A float of 8 bits. fnuz: 0x80 is the one NaN. infinities: as in IEEE; else the last code is the NaN."""
+    """An 8-bit float. fnuz: 0x80 is the only NaN. infinities: as in IEEE; otherwise the last code is the NaN."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -36,7 +37,7 @@ class Small:
         return 0x80 if self.fnuz else 0x7F
 
     def value(self, code: int) -> float:
-        """What an 8-bit code stands for."""
+        """The value of an 8-bit code."""
         sign = -1.0 if code & 0x80 else 1.0
         places, fraction = code & 0x7F, code & ((1 << self.mantissa_bits) - 1)
         power = places >> self.mantissa_bits
@@ -71,8 +72,8 @@ def decoded(codes: Array, target: str, name: str) -> Array:
 
 
 def encoded(values: Array, target: str, name: str, saturated: Array | bool = False) -> Array:
-    """The 8-bit codes nearest to float32 values, ties to even: uint32. Too large is NaN, or infinity in E5M2, or the
-    largest number where `saturated` (infinities too)."""
+    """The 8-bit codes nearest to float32 values, ties to even: uint32. A value that is too large gives NaN, or infinity
+    in E5M2. Where `saturated`, it gives the largest number, also for infinities."""
     small = FORMATS[target, name]
     positive = np.abs(values.astype(F64))
     _, power = np.frexp(positive)
@@ -95,12 +96,12 @@ def encoded(values: Array, target: str, name: str, saturated: Array | bool = Fal
 
 
 NARROW = {"fp6": (2, 3, 1), "bf6": (3, 2, 3), "fp4": (2, 1, 1)}
-"""Bits of the exponent, bits of the mantissa, bias."""
+"""Exponent bits, mantissa bits, bias."""
 
 
 @functools.cache
 def narrow_table(name: str) -> Array:
-    """The values of all codes of a float without NaNs, float32: the positive ones, then the negative ones."""
+    """The values of all codes of a float without NaNs, float32: the positive values, then the negative ones."""
     exponent_bits, mantissa_bits, bias = NARROW[name]
     codes = np.arange(1 << exponent_bits + mantissa_bits)
     power, fraction = codes >> mantissa_bits, (codes & (1 << mantissa_bits) - 1) / (1 << mantissa_bits)
@@ -109,7 +110,7 @@ def narrow_table(name: str) -> Array:
 
 
 def unpacked(words: Array, name: str) -> Array:
-    """uint32 [.., words] ─► the float32 values of the codes that lie in them, lowest bits first."""
+    """uint32 [.., words] ─► the float32 values of the codes in them, lowest bits first."""
     exponent_bits, mantissa_bits, _ = NARROW[name]
     width = 1 + exponent_bits + mantissa_bits
     octets = np.ascontiguousarray(words).view(np.uint8)
@@ -118,12 +119,13 @@ def unpacked(words: Array, name: str) -> Array:
 
 
 def narrowed(values: Array, name: str) -> Array:
-    """The codes nearest to values, ties to even, too large ones the largest, a NaN too: uint32."""
+    """The codes nearest to the values, ties to even: uint32. Values that are too large and NaNs give the largest
+    number."""
     exponent_bits, mantissa_bits, _ = NARROW[name]
     positive = narrow_table(name)[: 1 << exponent_bits + mantissa_bits].astype(F64)
     size = np.where(np.isnan(values), np.inf, np.abs(values.astype(F64)))
     middles = (positive[1:] + positive[:-1]) / 2
-    above = np.searchsorted(middles, size, side="right")  # a tie goes up, then back where the code is odd
+    above = np.searchsorted(middles, size, side="right")  # a tie goes up, then back if the code is odd
     tied = np.searchsorted(middles, size, side="left") != above
     code = above - (tied & (above % 2 == 1))
     return (code | np.signbit(values).astype(np.int64) << exponent_bits + mantissa_bits).astype(U32)

@@ -1,10 +1,10 @@
-"""What an instruction's operands are in the state: registers, constants and literals, with their modifiers.
+"""The operands of an instruction: reads from registers, constants and literals, with modifiers.
 
     source(code, format, bits, ..)  ─► read(state, rows): uint32 or uint64, [wave, lane] or [wave, 1]
     scalar_source(..)               ─► the same for one value a wave: [wave]
 
-Numbers of operands: CDNA3 ISA guide, "Source operands": SGPRs from 0, VCC 106, M0 124 (RDNA: 125, with NULL at 124),
-EXEC 126, integers from 128 (0) and 193 (-1), floats 240 to 248, literal 255, VGPRs from 256 on.
+Operand numbers: CDNA3 ISA guide, "Source operands": SGPRs from 0, VCC 106, M0 124 (RDNA: 125, with NULL at 124), EXEC
+126, integers from 128 (0) and 193 (-1), floats 240 to 248, literal 255, VGPRs from 256.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Read = Callable[[State, Rows], Array]
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0, 248: 0.15915494309189535}
 SHARED_BASE, SHARED_LIMIT, PRIVATE_BASE, PRIVATE_LIMIT = 235, 236, 237, 238
 APERTURES = {SHARED_BASE: 0x0001_0000_0000_0000, PRIVATE_BASE: 0x0002_0000_0000_0000}
-"""Where flat addresses mean LDS and scratch. The places are the driver's choice; these are ours."""
+"""The flat addresses of LDS and scratch. On hardware the driver chooses them; these are the emulator's."""
 
 
 def constant(code: int, literal: int, form: str, bits: int) -> int | None:
-    """The bits of an inline constant or literal as an operand of `bits` bits; None for a register."""
+    """The bits of an inline constant or literal as an operand of `bits` bits. None for a register."""
     if 128 <= code <= 192:
         return code - 128
     if 193 <= code <= 208:
@@ -53,7 +53,7 @@ def constant(code: int, literal: int, form: str, bits: int) -> int | None:
 
 
 def source(code: int, literal: int, form: str, bits: int, accum: int | None = None) -> Read:
-    """An operand of a vector instruction. accum: the first AGPR, where the operand is one."""
+    """An operand of a vector instruction. accum: the first AGPR, if the operand is an AGPR."""
     value = constant(code, literal, form, bits)
     wide = bits > 32
     if value is not None:
@@ -69,7 +69,7 @@ def source(code: int, literal: int, form: str, bits: int, accum: int | None = No
 
 
 def scalar_source(code: int, literal: int, form: str, bits: int) -> Read:
-    """An operand of a scalar instruction, or a scalar operand of a vector one: [wave]."""
+    """An operand of a scalar instruction, or a scalar operand of a vector instruction: [wave]."""
     value = constant(code, literal, form, bits)
     wide = bits > 32
     if value is not None:
@@ -91,7 +91,7 @@ def scalar_source(code: int, literal: int, form: str, bits: int) -> Read:
 
 
 def pair(low: Array, high: Array) -> Array:
-    """Two words as one of 64 bits."""
+    """Two 32-bit words as one 64-bit word."""
     if low.shape == high.shape and low.ndim == 2:
         joined = np.empty((*low.shape, 2), U32)
         joined[..., 0], joined[..., 1] = low, high
@@ -103,7 +103,7 @@ SIGN = {16: 0x8000, 32: 0x80000000, 64: 0x8000000000000000}
 
 
 def modified(read: Read, neg: int, absolute: int, bits: int, offset: int = 0) -> Read:
-    """A float operand with |x| and -x; its sign is the highest of `bits` bits."""
+    """A float operand with |x| and -x applied. Its sign is the highest of `bits` bits."""
     if not neg and not absolute:
         return read
     kind = U64 if bits == 64 else U32
@@ -119,12 +119,13 @@ def modified(read: Read, neg: int, absolute: int, bits: int, offset: int = 0) ->
 
 
 def half(read: Read, high: int) -> Read:
-    """The upper 16 bits of an operand."""
+    """The operand's upper 16 bits if `high`, else the operand."""
     return (lambda state, rows: read(state, rows) >> U32(16)) if high else read
 
 
 def packed(read: Read, low: int, high: int, neg: int, neg_hi: int, bits: int) -> Read:
-    """An operand of a packed instruction: which half each half of the result sees, each with its own sign."""
+    """An operand of a packed instruction. low, high: which half of the operand each half of the result uses. Each has
+    its own sign."""
     width = bits // 2
     kind: Any = U64 if bits == 64 else U32
     mask, shift, sign = kind((1 << width) - 1), kind(width), kind(SIGN[width])
@@ -145,7 +146,7 @@ def packed(read: Read, low: int, high: int, neg: int, neg_hi: int, bits: int) ->
 
 
 def subdword(read: Read, select: int, extend: int) -> Read:
-    """SDWA's choice of a byte or word of an operand."""
+    """The byte or word of an operand that SDWA selects."""
     if select == 6:
         return read
     width, place = (8, select) if select < 4 else (16, select - 4)

@@ -1,15 +1,16 @@
-"""Whether what a launch leaves in memory depends on the order in which its waves and workgroups run.
+"""Checks whether a launch's result in memory depends on the order of its waves and workgroups.
 
-    watch = StoreWatch(address);    run(.., watch=watch)     watch.stores: who wrote that byte, in turn
+    watch = StoreWatch(address);    run(.., watch=watch)     watch.stores: the writers of that byte, in turn
 
-Hardware promises no order. A launch is run in others than all waves side by side, and where its bits differ, it is run
-again with an eye on the first byte that does. In the orders of `InTurn` each workgroup sees what all before it wrote,
-from the first on or from the last on: of two that depend on each other one order shows it.
+Hardware promises no order. A launch is repeated in orders other than all waves side by side. If the resulting bits
+differ, it is run again while the first differing byte is watched. In the orders of `InTurn` each workgroup sees all
+writes of the workgroups before it, from the first on or from the last on. If one workgroup depends on another, one of
+the two orders shows it.
 
-Atomics on integers that return nothing commute, and leave the same bits in any order. Others depend on it by nature:
-sums of floats are rounded in another sequence, and tickets are drawn in another one. So a kernel that executed such
-ones is not accused; any other has waves or workgroups that write to one place, or read what another one writes, with
-nothing between them.
+Integer atomics that return nothing commute and leave the same bits in any order. Other atomics depend on the order by
+nature: sums of floats round differently, and tickets are drawn in another order. So a kernel that executed such atomics
+gets a remark instead of a finding. In any other kernel, waves or workgroups write to one place, or read what another
+writes, without synchronization.
 """
 
 from __future__ import annotations
@@ -31,31 +32,32 @@ if TYPE_CHECKING:
 
 SEED = 7
 BATCHES = 3
-"""A launch whose order is random is run in so many parts, one after another: workgroups that step together would all
-read what is there before any of them writes."""
+"""The number of parts into which a launch in random order is divided. The parts run one after another. Workgroups that
+step together would all read a place before any of them writes it."""
 
 IN_TURN_INSTRUCTIONS = 50_000
-"""Launches are run in turn until so many instructions were run once: nothing steps together there."""
+"""Launches are run in turn only until this many instructions have run once: in turn, nothing steps together, which is
+slow."""
 
 PATIENCE = 8
-"""How many times as many instructions a wave may run in another order, before the comparison is given up: it may wait
-for a workgroup of a later part."""
+"""In another order a wave may run this many times as many instructions before the comparison is given up. It may be
+waiting for a workgroup of a later part."""
 
 
 class Order(Protocol):
-    """In which sequence workgroups run, and the waves of each. words: as messages have it."""
+    """The order of the workgroups, and of the waves in each. words: the order's name in messages."""
 
     words: str
 
     def permutation(self, count: int) -> Array:
-        """The numbers from 0 to count - 1."""
+        """The numbers from 0 to count - 1, in the order to use."""
 
     def together(self, workgroups: int) -> int:
-        """How many workgroups of a launch run side by side."""
+        """The number of a launch's workgroups that run side by side."""
 
 
 class Shuffled:
-    """At random; each barrier shuffles the waves again. The same for the same seed."""
+    """A random order. Each barrier shuffles the waves again. The same seed gives the same order."""
 
     def __init__(self, seed: int) -> None:
         self.words = f"in a random order of waves and workgroups (seed {seed})"
@@ -85,7 +87,7 @@ class InTurn:
 
 
 def orders(executed: int) -> list[Callable[[], Order]]:
-    """In which a launch is run beside the first one. executed: instructions of the process so far, counted once."""
+    """The orders in which a launch is repeated. executed: instructions of the process so far, each run counted once."""
     found: list[Callable[[], Order]] = [lambda: Shuffled(SEED)]
     if executed <= IN_TURN_INSTRUCTIONS:
         found += [lambda: InTurn(True), lambda: InTurn(False)]
@@ -93,7 +95,7 @@ def orders(executed: int) -> list[Callable[[], Order]]:
 
 
 class StoreWatch:
-    """Who writes the byte at an address."""
+    """Records the writers of the byte at an address."""
 
     machine: Machine
 
@@ -102,7 +104,7 @@ class StoreWatch:
         self.stores: list[KernelFinding] = []
 
     def saw(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> None:
-        """Called with every store to global memory."""
+        """Called for every store to global memory."""
         hit = (addresses <= U64(self.address)) & (U64(self.address) - addresses < U64(size))
         for index in np.nonzero(hit)[0]:
             wave, lane = (int(axis[index]) for axis in np.nonzero(chosen))
@@ -112,7 +114,7 @@ class StoreWatch:
 
 @dataclass(frozen=True)
 class OrderDifference:
-    """The first byte that two orders leave differently. offset: within the allocation `name`."""
+    """The first byte that two orders leave different. offset: within the allocation `name`."""
 
     name: str
     offset: int
@@ -121,7 +123,7 @@ class OrderDifference:
 
 
 def difference(memory: Sequence[Allocation], before: Sequence[Array]) -> OrderDifference | None:
-    """What is no longer as in `before`, uint8 arrays of the allocations; None where all bits agree."""
+    """The first difference from `before`, uint8 arrays of the allocations. None if all bits agree."""
     for one, was in zip(memory, before):
         wrong = one.bytes != was
         if wrong.any():
@@ -138,17 +140,17 @@ def said(
     stores: Sequence[KernelFinding],
     atomics: Sequence[str],
 ) -> KernelFinding:
-    """In words; with the instruction, line and wave of the last store there, where one was seen. words: of the order.
-    one_wave: whether a workgroup has no other wave."""
-    message = f"byte {found.offset:,} of {found.name} is another {words}; {found.count:,} bytes are"
+    """The finding in words, with the instruction, line and wave of the last store to the byte, if one was seen. words:
+    the order's name. one_wave: a workgroup has only one wave."""
+    message = f"byte {found.offset:,} of {found.name} differs {words}; {found.count:,} bytes differ"
     kind = ORDER_OF_WORKGROUPS if one_wave or len({one.workgroup for one in stores}) > 1 else ORDER
     writers = list(dict.fromkeys((one.workgroup, one.wave) for one in stores))
     if atomics:
         message += f"; it uses {', '.join(atomics)}, and what those leave depends on the order by nature"
     elif len(writers) > 1:
-        message += f"; {len(writers)} waves write it, first that of workgroup {writers[0][0]}, wave {writers[0][1]}"
+        message += f"; {len(writers)} waves write it, the first in workgroup {writers[0][0]}, wave {writers[0][1]}"
     else:
-        message += "; one wave writes it, so it read what others write, with nothing between"
+        message += "; one wave writes it, so it read what others write, without synchronization"
     last = stores[-1] if stores else None
     if last is None:
         return KernelFinding(kind, message, kernel)

@@ -1,4 +1,4 @@
-"""What lies behind addresses: global memory or a lane's scratch; `flat` is for addresses that may mean either."""
+"""The memories behind addresses: global memory and a lane's scratch. `flat` serves addresses that may mean either."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.emulator.state import Rows, State, WaveFault
 class Global:
     """Global memory.
 
-    swift: do a whole access in what is compiled; False where numpy must. goals: uint64 [wave, lane].
+    swift: do a whole access in compiled code. Returns False if numpy must do it. goals: uint64 [wave, lane].
     """
 
     def swift(self, state: State, rows: Rows, kind: Any, goals: Array, limit: Any, writing: bool, data: int) -> bool:
@@ -24,7 +24,7 @@ class Global:
         return state.doors.global_access(rows, state.memory.native, kind, goals, limit, writing, data)
 
     def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
-        """Of a whole access, before it is done. goals: uint64 [wave, lane]."""
+        """Called for a whole access, before it is done. goals: uint64 [wave, lane]."""
         if state.touches is not None and chosen.any():
             state.touches(state.memory.aligned(goals[chosen]), size, chosen)
 
@@ -55,7 +55,7 @@ class Scratch:
         return state.doors.scratch_access(rows, state.scratch, kind, goals, writing, data)
 
     def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
-        """Nobody asks."""
+        """Nothing counts accesses to scratch."""
 
     def _flat(self, state: State, rows: Rows, chosen: Array, offsets: Array, size: int) -> tuple[Array, Array]:
         if state.scratch is None:
@@ -81,7 +81,7 @@ class Scratch:
 
 
 def numbers(state: State, rows: Rows) -> Array:
-    """The waves of `rows`, as indices of the state."""
+    """The waves of `rows`, as indices into the state."""
     return np.arange(state.position.shape[0])[rows]
 
 

@@ -1,14 +1,16 @@
-"""Which loads of a kernel wait for a flag: they are read again and again until what they give lets the wave go on.
+"""Finds the loads of a kernel that poll: loads that repeat until their value lets the wave continue.
 
-    polls(instructions, goals) ─► positions of such loads, and of those that a compare-and-swap checks
+    polls(instructions, goals) ─► positions of such loads, and of loads that a compare-and-swap checks
 
-A compiler's code does not say that a load is atomic: `ds_read_b32` it is, as for any data. But an ordinary load from a
-fixed address is never left inside a loop that stores nothing. So a load polls if it stands in a loop that changes no
-memory and meets no barrier, its address is the same in each round, and a branch of the loop depends on what it gives.
-LLVM puts a copy of the first round before such a loop: a load spelt alike that decides whether the loop is entered.
+Compiled code does not mark a load as atomic: it is `ds_read_b32`, as for any data. But compilers never leave an
+ordinary load from a fixed address inside a loop without stores. So a load counts as polling if it is in a loop that
+changes no memory and meets no barrier, its address is the same in each round, and a branch of the loop depends on its
+value. LLVM puts a copy of the first round before such a loop: an identical load that decides whether the loop is
+entered.
 
-A loop around a compare-and-swap begins with a load of LDS as well: what it gives is the first guess, which the
-compare-and-swap checks. So sources write what no atomic does (a maximum of floats), and LLVM what a chip lacks.
+A loop around a compare-and-swap also begins with a load of LDS. Its value is the first guess, which the
+compare-and-swap checks. Sources use such loops for operations that no atomic offers (a maximum of floats), and LLVM for
+atomics that a chip lacks.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from harness.emulator.state import EXEC, VCC
 
 SCC = -1
 BEFORE_THE_LOOP = 16
-"""So many instructions before a loop its copy of the first round may begin."""
+"""The copy of the first round begins at most this many instructions before the loop."""
 
 FIRST_GUESS = 64
-"""So many instructions before a compare-and-swap the load of its first guess may stand."""
+"""The load of a first guess is at most this many instructions before the compare-and-swap."""
 
 _LOAD = re.compile(r"^(ds_(read|load)|flat_load|global_load|buffer_load)_(?!.*lds)")
 _WIDE = ((("mfma", "wmma"), 32), (("96", "128", "x3", "x4", "read2", "2addr"), 4), (("64", "x2"), 2))
@@ -34,13 +36,13 @@ _CACHES = ("buffer_inv", "buffer_wbl2", "buffer_gl0_inv", "buffer_gl1_inv")
 _SOURCES = ("src0", "src1", "src2", "vsrc0", "vsrc1", "ssrc0", "ssrc1", "srcx0", "srcy0", "vsrcx1", "vsrcy1")
 _ADDRESS = ("addr", "vaddr", "saddr", "srsrc", "soffset")
 _OFF = (124, 127)
-"""RDNA3's and CDNA's word for no scalar register in an address."""
+"""The register numbers of RDNA3 and CDNA that mean no scalar register in an address."""
 
 _RESULTS = ("vdst", "sdst", "vdstx", "vdsty")
 
 
 def polls(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> frozenset[int]:
-    """goals: of each branch's position the position it goes to. Returns positions of loads."""
+    """The positions of polling loads. goals: the position that each branch goes to, by the branch's position."""
     found: set[int] = set()
     for end, start in goals.items():
         if start > end:
@@ -58,7 +60,7 @@ def polls(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> froz
 
 
 def _guesses(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> set[int]:
-    """Loads before a loop whose value is what the loop's compare-and-swap on LDS, at that place, compares with."""
+    """Loads before a loop whose value the loop's compare-and-swap on LDS, at the same place, compares with."""
     found: set[int] = set()
     for end, start in goals.items():
         for at in range(start, end + 1):
@@ -78,14 +80,14 @@ def _guesses(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> s
 
 
 def _overwritten(one: Instruction) -> set[int]:
-    """The registers that an instruction writes, and no neighbour of one that holds 32 bits."""
+    """The registers that an instruction writes. Unlike `_written`, without the next register for 32-bit results."""
     count = next((number for words, number in _WIDE if any(word in one.mnemonic for word in words)), 1)
     written = {one.fields[name] for name in _RESULTS if name in one.fields}
     return {register + more for register in written for more in range(count)}
 
 
 def _first_round(instructions: Sequence[Instruction], load: Instruction, start: int) -> int | None:
-    """The copy of `load` that stands before the loop at `start`."""
+    """The position of the copy of `load` before the loop at `start`, or None."""
     for at in range(start - 1, max(start - BEFORE_THE_LOOP, 0) - 1, -1):
         one = instructions[at]
         if _changes(one):
@@ -102,14 +104,14 @@ def _loads(one: Instruction) -> bool:
 
 
 def _changes(one: Instruction) -> bool:
-    """Whether it changes memory, meets a barrier or ends the wave."""
+    """True if the instruction changes memory, meets a barrier or ends the wave."""
     if one.mnemonic in ("s_barrier", "s_endpgm"):
         return True
     return one.encoding.startswith(_MEMORY) and not _loads(one) and one.mnemonic not in _CACHES
 
 
 def _fixed(instructions: Sequence[Instruction], load: int, body: Iterable[int]) -> bool:
-    """Whether the load's address is the same in each round: what sets it is set outside the loop."""
+    """True if the load's address is the same in each round: nothing in the loop changes it."""
     one = instructions[load]
     names = ("addr",) if one.mnemonic.startswith("flat_") else _ADDRESS
     first = [one.fields[name] for name in names if name in one.fields and one.fields[name] not in _OFF]
@@ -121,7 +123,7 @@ def _fixed(instructions: Sequence[Instruction], load: int, body: Iterable[int]) 
 
 
 def _decides(instructions: Sequence[Instruction], load: int, body: Iterable[int], again: Iterable[int]) -> bool:
-    """Whether a branch, or who takes part, depends on what the load gives. again: the second round."""
+    """True if a branch or a lane mask depends on the load's value. again: the second round."""
     held = {instructions[load].fields["vdst" if "vdst" in instructions[load].fields else "vdata"]}
     for at in (*body, *again):
         one = instructions[at]
@@ -133,7 +135,7 @@ def _decides(instructions: Sequence[Instruction], load: int, body: Iterable[int]
 
 
 def _condition(one: Instruction) -> set[int]:
-    """What a conditional branch looks at; a wave's lanes, where they are changed, decide as well."""
+    """The register that a conditional branch tests. EXEC counts too: changed lane masks decide as well."""
     for words, register in (("vcc", VCC), ("exec", EXEC), ("scc", SCC)):
         if one.mnemonic.startswith(f"s_cbranch_{words}"):
             return {register}

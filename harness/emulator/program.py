@@ -1,6 +1,6 @@
-"""A kernel's instructions, decoded once, and what is known of them before a wave runs.
+"""A kernel's instructions, decoded once, and facts about them that hold for every wave.
 
-DecodedProgram(kernel, base)     instructions, each made a step when it is first reached; branches, loads that poll
+DecodedProgram(kernel, base)     instructions, each made a step when first reached; branches; polling loads
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from harness.emulator.state import Rows, State
 from harness.emulator.vector import Step, vector
 
 _steps: dict[tuple[bytes, str, int, int, int], Step] = {}
-"""What was made in this process, by all that a step depends on."""
+"""All steps made in this process, by everything that a step depends on."""
 
 
 class DecodedProgram:
     """base: the address of the code as the kernel sees it."""
 
     def __init__(self, kernel: KernelCode, base: int, assembly: str | None = None) -> None:
-        """Raises NotEmulated for code that the assembly contradicts, and for what cannot be decoded of it: with a
-        compiler's word for an instruction, the tables lack it. Without, it is a KernelFault."""
+        """Raises NotEmulated if the decoded code contradicts the assembly, or if it cannot be decoded although there is
+        an assembly: then the tables lack an instruction. Without an assembly, undecodable code raises KernelFault."""
         self.kernel, self.base = kernel, base
         try:
             self.instructions = decode(kernel)
@@ -54,7 +54,8 @@ class DecodedProgram:
         return [number for number, test in enumerate(self.branches) if test is not None]
 
     def _ends(self) -> list[int]:
-        """Of each position: where the straight line from it ends, at an instruction that steers or before a goal."""
+        """For each position: the end of the straight line from it, which is a steering instruction or the place before
+        a branch goal."""
         goals = {scalar.target(self.instructions[number]) for number in self._branching()}
         ends = [0] * len(self.instructions)
         end = len(self.instructions)
@@ -67,7 +68,7 @@ class DecodedProgram:
         return ends
 
     def steers(self, number: int) -> bool:
-        """Whether an instruction does more than step to the next."""
+        """True if an instruction does more than go on to the next."""
         name = self.instructions[number].mnemonic
         return self.branches[number] is not None or name in (
             "s_endpgm",
@@ -79,7 +80,7 @@ class DecodedProgram:
         )
 
     def step(self, number: int) -> Step:
-        """Made when it is first wanted. Raises NotEmulated by name."""
+        """The step of an instruction, made on first use. Raises NotEmulated with its name."""
         made = self.steps[number]
         if made is None:
             made = self._made(self.instructions[number])

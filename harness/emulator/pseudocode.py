@@ -1,11 +1,11 @@
-"""AMD's pseudocode for an instruction, translated once to a Python function over numpy arrays.
+"""Translates AMD's pseudocode for an instruction once to a Python function over numpy arrays.
 
     translated("D0.f32 = S0.f32 + S1.f32")  ─► Semantics: inputs it reads, outputs it writes, apply(**inputs)
 
 Inputs and outputs are raw bits: S0, S1, S2 and D0 as uint32 or uint64, SCC as bool, VCC as bool by lane (also for the
-lane masks that other encodings have in its place), SIMM as int. Every lane runs every statement: an `if` becomes a
-mask, and an assignment under a mask keeps what was there. Loops are unrolled. What has no such translation (memory,
-other lanes, jumps) raises Untranslatable.
+lane masks that other encodings use instead), SIMM as int. Every lane runs every statement. An `if` becomes a mask, and
+an assignment under a mask keeps the old value elsewhere. Loops are unrolled. Pseudocode without such a translation
+(memory, other lanes, jumps) raises Untranslatable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.emulator.terms import INPUTS, Term, Untranslatable
 
 @dataclass(frozen=True)
 class Semantics:
-    """What an instruction does to one lane. reads, writes: of `INPUTS`."""
+    """The effect of an instruction on one lane. reads, writes: names of `INPUTS`."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -35,7 +35,7 @@ class Semantics:
 
 
 def translated(code: str, *, d0_bits: int = 32) -> Semantics:
-    """Raises Untranslatable."""
+    """Translate pseudocode. Raises Untranslatable."""
     translator = _Translator(code, d0_bits)
     try:
         translator.block(())
@@ -43,7 +43,7 @@ def translated(code: str, *, d0_bits: int = 32) -> Semantics:
             raise Untranslatable(f"{translator.peek()}")
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise Untranslatable(f"{type(error).__name__}: {error}") from None
-    if not translator.writes:  # what it sets is no register: s_setvskip
+    if not translator.writes:  # it sets no register: s_setvskip
         raise Untranslatable("it writes nothing that is known here")
     outputs = ", ".join(f"{name!r}: {name}" for name in sorted(translator.writes))
     lines = ["def apply(" + ", ".join(INPUTS) + "):", *translator.lines, f"    return {{{outputs}}}"]
@@ -54,7 +54,7 @@ def translated(code: str, *, d0_bits: int = 32) -> Semantics:
 
 
 class _Translator(Expressions):
-    """Statements: lines of Python, and what they write of INPUTS."""
+    """Translates statements. lines: lines of Python. writes: the names of INPUTS that they write."""
 
     def __init__(self, code: str, d0_bits: int) -> None:
         super().__init__(code, d0_bits)
@@ -168,7 +168,7 @@ class _Translator(Expressions):
             self.whole(target, kind, value, masks)
 
     def place(self) -> tuple[Any, Type | None]:
-        """What follows a name on the left: slices and suffixes."""
+        """Parse the slices and suffixes after a name on the left-hand side."""
         slices: Any = None
         kind: Type | None = None
         while self.peek() in ("[", "."):

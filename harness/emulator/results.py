@@ -1,4 +1,4 @@
-"""How a value reaches a kernel's vector registers, and what is held against its number of them."""
+"""Writes of values to a kernel's vector registers, and checks against the number of its registers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from harness.emulator.state import Rows, State
 
 
 def refuse_overflow(raw: Array, name: str) -> None:
-    """What MODE.FP16_OVFL makes of infinities in float16 is not emulated; anything else it leaves alone."""
+    """Raises NotEmulated for a float16 infinity under MODE.FP16_OVFL, whose effect is not emulated. Other values
+    pass."""
     halves = np.stack([np.asarray(raw) & U32(0x7FFF), np.asarray(raw) >> U32(16) & U32(0x7FFF)])
     if (halves == 0x7C00).any():
         raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")

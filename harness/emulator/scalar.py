@@ -1,7 +1,7 @@
-"""Scalar arithmetic and what steers a wave: SOP1, SOP2, SOPC, SOPK; branches give the next position.
+"""Scalar arithmetic (SOP1, SOP2, SOPC, SOPK) and control flow: branches give the next position.
 
 scalar(instruction, kernel) ─► step(state, rows)
-branch(instruction)         ─► taken(state, rows): bool [wave], or None where it is no branch
+branch(instruction)         ─► taken(state, rows): bool [wave], or None if it is not a branch
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ NOTHING = frozenset(
         "s_gl1_inv",
     ]
 )
-"""Instructions that change nothing a kernel can see here: waits, caches, hints."""
+"""Instructions without an effect that a kernel can see here: waits, caches, hints."""
 
 FP16_OVFL = 1 | 23 << 6
-"""hwreg(HW_REG_MODE, 23, 1) as s_setreg has it: register, first bit << 6, bits - 1 << 11."""
+"""hwreg(HW_REG_MODE, 23, 1) in s_setreg's encoding: register, first bit << 6, bits - 1 << 11."""
 
 _SAVEEXEC = {
     "and": lambda s, e: s & e,
@@ -73,11 +73,11 @@ _SAVEEXEC = {
     "nor": lambda s, e: ~(s | e),
     "xnor": lambda s, e: ~(s ^ e),
 }
-"""s_*_saveexec: of the source and EXEC. CDNA's andn2 is RDNA3's and_not1 (ISA guides)."""
+"""s_*_saveexec: functions of the source and EXEC. CDNA's andn2 is RDNA3's and_not1 (ISA guides)."""
 
 
 def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name."""
+    """Make the step of a scalar instruction. Raises NotEmulated with its name."""
     mnemonic, fields = instruction.mnemonic, instruction.fields
     if "_saveexec_" in mnemonic:
         return _saveexec(instruction, kernel)
@@ -161,7 +161,7 @@ def _saveexec(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def branch(instruction: Instruction) -> Callable[[State, Rows], Array] | None:
-    """When a branch is taken, by wave."""
+    """The test of a branch: True for each wave that takes it. None for other instructions."""
     tests: dict[str, Callable[[State, Rows], Array]] = {
         "s_branch": lambda state, rows: np.ones(state.position[rows].shape, np.bool_),
         "s_cbranch_scc0": lambda state, rows: ~state.scc[rows],
@@ -181,8 +181,7 @@ def target(instruction: Instruction) -> int:
 
 
 def jump(instruction: Instruction) -> Callable[[State, Rows, int], Array] | None:
-    """s_getpc, s_setpc, s_swappc and s_call: where they go, as an address by wave; None where it is none of them.
-    s_getpc goes on with the next instruction: its result is None, too, once it has written."""
+    """The goal of s_setpc, s_swappc and s_call, as an address by wave. None for other instructions."""
     fields, mnemonic = instruction.fields, instruction.mnemonic
     after = instruction.offset + instruction.size
     if mnemonic not in ("s_setpc_b64", "s_swappc_b64", "s_call_b64"):

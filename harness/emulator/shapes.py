@@ -1,4 +1,4 @@
-"""What one access moves between memory and registers: how many bytes, and where in a register they stand."""
+"""What one access moves between memory and registers: the number of bytes, and their place in a register."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.emulator.state import Rows, State
 
 @dataclass(frozen=True)
 class Shape:
-    """What one access moves. size: bytes. sign: extended. half: 1 or 2 where 16 bits of a register are kept, else 0;
-    of a store, 2 takes the upper half."""
+    """What one access moves. size: bytes. sign: sign-extended. half: 0, or for a load the half of the register that is
+    written (1 lower, 2 upper; the other half stays); for a store, 2 takes the upper half."""
 
     size: int
     sign: bool = False
@@ -77,7 +77,7 @@ def unknown(instruction: Instruction) -> NotEmulated:
 
 
 def put(state: State, rows: Rows, register: int, shape: Shape, values: Array) -> None:
-    """Write loaded bytes [wave, lane, 4 or more] to registers, extended or beside the half that stays."""
+    """Write loaded bytes [wave, lane, 4 or more] to registers: extended, or into one half of a register."""
     words = values.view(U32)
     if shape.size >= 4:
         for number in range(shape.registers):

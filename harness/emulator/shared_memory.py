@@ -1,9 +1,10 @@
-"""LDS: a workgroup's bytes, and who touched each since the last barrier.
+"""LDS: a workgroup's bytes, and the waves that used each since the last barrier.
 
-A race is two waves of one workgroup at one byte, one of them writing, without a barrier between them: it is found by
-who touched what, whether or not the order happened to matter. Atomics do not race with each other. Nor do waves that
-write the value that is there already: compilers let several waves store one replicated value. Where waves wait for each
-other's flags or atomics, `clocks` tells which of them one has heard of, and an access that it has heard of is no race.
+A race is two waves of one workgroup using one byte, at least one writing, without a barrier between them. It is found
+by recording the users, whether or not the order mattered. Atomics do not race with each other. Waves that write the
+value that is already there do not race either, because compilers let several waves store one replicated value. Where
+waves wait for each other's flags or atomics, `clocks` knows what each wave has heard of, and an access that a wave has
+heard of is no race.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NOBODY, MANY, ATOMIC, ALIKE = 0, 255, 254, 253
 
 
 class SharedMemory:
-    """bytes: uint8 [workgroup, size]. watched: whether races are looked for. clocks: who has heard of whom; None where
-    barriers alone can tell."""
+    """bytes: uint8 [workgroup, size]. watched: check for races. clocks: what each wave has heard of; None if only
+    barriers order accesses."""
 
     def __init__(self, data: Array, watched: bool, clocks: VectorClocks | None = None) -> None:
         self.clocks = clocks
@@ -35,15 +36,16 @@ class SharedMemory:
             self._reader = np.zeros(self._flat.shape, np.uint8)
 
     def marks(self) -> tuple[Array | None, Array | None]:
-        """Who wrote and who read each byte, uint8 [workgroups · size]; None where races are not looked for."""
+        """The writer and the reader of each byte, uint8 [workgroups · size]. None if races are not checked."""
         return (self._writer, self._reader) if self.watched else (None, None)
 
     def inside(self, offsets: Array, size: int) -> Array:
-        """Which of the byte offsets [n] (int64, within a workgroup) are in bounds."""
+        """True for each byte offset [n] (int64, within a workgroup) that is in bounds."""
         return (offsets >= 0) & (offsets + size <= self.size)
 
     def load(self, groups: Array, offsets: Array, size: int, waves: Array) -> tuple[Array, int | None]:
-        """uint8 [n, size], and the first of n that races. groups, waves: of each; waves count from 1 in a group."""
+        """Load uint8 [n, size]. Also returns the first of n that races, or None. groups, waves: of each access; waves
+        count from 1 in a group."""
         flat = groups * self.size + offsets
         raced = None
         clocks = self.clocks
@@ -64,7 +66,7 @@ class SharedMemory:
         return gather(self._flat, flat.astype(np.uint64), size), raced
 
     def store(self, groups: Array, offsets: Array, values: Array, waves: Array, atomic: bool = False) -> int | None:
-        """Write; the first of n that races, or None."""
+        """Store. Returns the first of n that races, or None."""
         flat, size = groups * self.size + offsets, values.shape[1]
         raced = None
         if self.watched:
@@ -91,7 +93,7 @@ class SharedMemory:
                 self._unlock(flat[as_atomic[:, 0]], rows[as_atomic[:, 0]])
             scatter(self._writer, where, np.ascontiguousarray(marks))
             scatter(self._flat, where, values)
-            # Two waves of this very step at one byte: one mark stays, and one value.
+            # Two waves store to one byte in this very step: only one mark and one value stay.
             lost = gather(self._writer, where, size) != marks
             wrong |= lost & (gather(self._flat, where, size) != values)
             self._writer[_bytes(flat, lost)] = ALIKE
@@ -102,7 +104,8 @@ class SharedMemory:
         return raced
 
     def begin_atomic(self, groups: Array, offsets: Array, waves: Array) -> None:
-        """Before atomics of these lanes: what stores left at their places is not lost."""
+        """Called before atomics of these lanes, so that knowledge that plain stores left at their places is not
+        lost."""
         if self.watched and self.clocks:
             rows = self.clocks.rows(groups, waves)
             self.clocks.tick(rows)
@@ -110,7 +113,8 @@ class SharedMemory:
                 self._last(row, place)
 
     def end_atomic(self, groups: Array, offsets: Array, waves: Array, changed: Array, returned: bool) -> None:
-        """After them: those to whom something was returned hear, and those that changed something (bool [n]) tell."""
+        """Called after the atomics. Waves whose atomic returned hear; waves whose atomic changed something (bool [n])
+        leave their knowledge."""
         if self.watched and self.clocks:
             rows, flat = self.clocks.rows(groups, waves), groups * self.size + offsets
             tell = set(_pairs(rows[changed], flat[changed]))
@@ -138,7 +142,8 @@ class SharedMemory:
             self.clocks.forget(row, place)
 
     def _unlock(self, flat: Array, rows: Array) -> None:
-        """Plain stores to places of atomics, by waves that have heard of all of those: they tell as an atomic does."""
+        """Plain stores to places of atomics, by waves that have heard of all those atomics. They pass on knowledge as
+        an atomic does."""
         assert self.clocks is not None
         for row, place in _pairs(rows, flat):
             self.clocks.wrote_alone(place, row, int(self.clocks.now[row]))
@@ -152,7 +157,7 @@ class SharedMemory:
         marks[_bytes(flat, (after != mine) & (after != MANY))] = MANY
 
     def barrier(self, group: int) -> None:
-        """All waves of a workgroup have met: what was touched before is no matter any more."""
+        """All waves of a workgroup have met: earlier uses no longer matter."""
         if self.watched:
             part = slice(group * self.size, (group + 1) * self.size)
             self._writer[part] = NOBODY
@@ -162,10 +167,10 @@ class SharedMemory:
 
 
 def _pairs(rows: Array, flat: Array) -> list[tuple[int, int]]:
-    """Waves and places, each pair once, in the order of lanes."""
+    """The distinct (wave, place) pairs, in the order of lanes."""
     return list(dict.fromkeys(zip(rows.tolist(), flat.tolist())))
 
 
 def _bytes(flat: Array, chosen: Array) -> Array:
-    """Where the chosen bytes lie: flat of the first byte of each access, [n]; chosen: bool [n, size]."""
+    """The places of the chosen bytes. flat: the first byte of each access, [n]; chosen: bool [n, size]."""
     return (flat[:, None] + np.arange(chosen.shape[1]))[chosen]

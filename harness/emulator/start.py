@@ -1,7 +1,7 @@
-"""What registers and the argument segment hold when a wave begins.
+"""The contents of registers and of the argument segment when a wave begins.
 
-Source: LLVM's "User Guide for AMDGPU Backend", "Initial Kernel Execution State" and "Kernarg Segment"; the AQL packet
-is the HSA Platform System Architecture Specification's.
+Source: LLVM's "User Guide for AMDGPU Backend", "Initial Kernel Execution State" and "Kernarg Segment". The AQL packet
+follows the HSA Platform System Architecture Specification.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Three = tuple[int, int, int]
 
 
 def argument_segment(kernel: KernelCode, arguments: Sequence[bytes], grid: Three, block: Three, shared: int) -> Array:
-    """uint8: the explicit arguments, each as it lies in memory, and the hidden ones.
+    """The argument segment as uint8: the explicit arguments, each as it lies in memory, and the hidden ones.
 
-    Raises Malformed where the kernel takes others.
+    Raises Malformed if the arguments do not fit the kernel.
     """
     segment = bytearray(kernel.kernarg_bytes + 64)
     explicit = [one for one in kernel.arguments if not one.kind.startswith("hidden_")]
@@ -52,7 +52,7 @@ def dispatch_packet(grid: Three, block: Three) -> Array:
 
 
 def begin(state: State, kernel: KernelCode, groups: Array, block: Three, segment: int, packet: int) -> None:
-    """Fill the registers. groups: int64 [workgroups, 3]; segment, packet: addresses."""
+    """Fill the registers. groups: int64 [workgroups, 3]. segment, packet: addresses."""
     per_group = state.waves_per_group
     waves = state.position.shape[0]
     register = 0
@@ -78,7 +78,7 @@ def begin(state: State, kernel: KernelCode, groups: Array, block: Three, segment
             give(0, 0)
     if "private_segment_size" in kernel.enabled:
         give(kernel.scratch_bytes)
-    # Preloaded arguments are left to the code before the entry: it loads them for firmware that does not.
+    # Preloaded arguments are not filled in. The code before the entry loads them, for firmware that does not preload.
     register = max(register, kernel.user_sgprs)
     of_wave = np.repeat(groups, per_group, axis=0)
     for axis, name in enumerate(("workgroup_id_x", "workgroup_id_y", "workgroup_id_z")):

@@ -6,7 +6,7 @@
     position[wave]                  the index of the next instruction
     clamped[wave]                   MODE.FP16_OVFL: conversions to small floats saturate
 
-`rows` says which waves step together: a slice where they lie side by side, else an array of indices.
+`rows` selects the waves that step together: a slice if they are adjacent, else an array of indices.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ EXEC, VCC = 126, 106
 
 
 class WaveFault(Exception):
-    """An instruction did what it must not. row: of the state, lane: of its wave; None where none is meant. place: a
-    byte of shared memory."""
+    """An instruction did something that is not allowed. row: of the state. lane: of its wave. They are None if no
+    single one is meant. place: a byte of shared memory."""
 
     def __init__(
         self, kind: str, message: str, row: int | None = None, lane: int | None = None, place: int | None = None
@@ -44,15 +44,16 @@ class WaveFault(Exception):
 
 
 class State:
-    """fill: seeds what registers and LDS hold before they are written.
+    """fill: the seed for the initial contents of registers and LDS.
 
-    witness(values, rows, lanes): told of every address, stored value and branch, or None; lanes [wave, lane] are those
-    that the values are of, None where they are of whole waves. watch: told of every store to global memory, or None.
-    encounter: told of every access to LDS and of barriers, or None.
-    conflicts(bytes, size, lanes): told of every access to LDS, or None. touches(addresses, size, lanes): told of every
-    vector access to global memory, by `GlobalMemory.aligned` addresses, or None. note(fault): told of what is wrong and
-    does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled, which tells
-    none of these; None where one is to be told, or nothing is compiled.
+    The following are None unless they are needed. witness(values, rows, lanes): called for every address, stored value
+    and branch; lanes [wave, lane] are the lanes of the values, None for values of whole waves. watch: called for every
+    store to global memory. encounter: called for every access to LDS and for barriers. conflicts(bytes, size, lanes):
+    called for every access to LDS. touches(addresses, size, lanes): called for every vector access to global memory,
+    with `GlobalMemory.aligned` addresses. clocks: what waves have heard of each other. doors: the compiled functions,
+    which call none of the others; None if one of the others is set or nothing is compiled.
+
+    note(fault): called for a fault that does not end the run.
     """
 
     memory: GlobalMemory
@@ -110,12 +111,12 @@ class State:
             self.refresh(rows)
 
     def refresh(self, rows: Rows) -> None:
-        """Bring `lanes` up to date with EXEC."""
+        """Update `lanes` from EXEC."""
         self.lanes[rows] = lanes_of(self.mask(EXEC, rows), self.wave_size)
         self.full[rows] = self.lanes[rows].all(axis=1)
 
     def mask(self, register: int, rows: Rows) -> Array:
-        """A lane mask: uint64 [waves]; one SGPR of a wave of 32."""
+        """A lane mask: uint64 [waves]. In waves of 32 it is one SGPR."""
         if self.wave_size == 32:
             return self.scalar[register, rows].astype(U64)
         return self.scalar64(register, rows)
@@ -154,7 +155,7 @@ def mask_of(lanes: Array) -> Array:
 
 
 def _garbage(shape: tuple[int, ...], seed: int, dtype: Any = np.uint32) -> Array:
-    """What memory holds that nobody has written: the same for the same seed."""
+    """The contents of memory that nobody has written. The same seed gives the same contents."""
     generator = np.random.Generator(np.random.SFC64(seed))
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(bytearray(generator.bytes(size)), dtype).reshape(shape)

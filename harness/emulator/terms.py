@@ -1,6 +1,6 @@
-"""Terms: what an expression of AMD's pseudocode is in Python, with the type of what it gives.
+"""Terms: expressions of AMD's pseudocode in Python, each with the type of its value.
 
-Only of terms themselves: how they are read from the pseudocode is in `expressions`.
+This module knows only terms. `expressions` reads them from the pseudocode.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SUFFIX = re.compile(r"^(bf|[uifb]|fp|bf)(\d+)$")
 
 
 class Untranslatable(Exception):
-    """The pseudocode says something that is no arithmetic on an instruction's own operands."""
+    """The pseudocode is not arithmetic on an instruction's own operands."""
 
 
 @dataclass
 class Term:
-    """An expression: Python text, and the type of what it gives. literal: a number as it stands."""
+    """An expression: Python text and the type of its value. literal: its value if it is a number."""
 
     text: str
     type: Type
@@ -56,7 +56,7 @@ def arithmetic(operator: str, left: Term, right: Term) -> Term:
         )
     kind = common(left, right)
     a, b = converted(left, kind), converted(right, kind)
-    if operator == "<>":  # ordered, and not equal: false of a NaN
+    if operator == "<>":  # ordered and not equal: false for a NaN
         return Term(f"(({a} < {b}) | ({a} > {b}))", ("bool", 1))
     if operator in ("==", "!=", "<", ">", "<=", ">="):
         return Term(f"({a} {operator} {b})", ("bool", 1))
@@ -93,7 +93,8 @@ def common(left: Term, right: Term) -> Type:
 
 
 def _holding(kind: Type, literal: Any) -> Type:
-    """A type, or where an integer is too long for its few bits that of 32: two bits times 8 are no two bits."""
+    """The type, or its 32-bit form if the integer `literal` needs more bits than it has: two bits times 8 do not fit
+    two bits."""
     short = kind[0] in ("u", "i") and 0 < kind[1] < 32 and isinstance(literal, int)
     return (kind[0], 32) if short and literal.bit_length() > kind[1] else kind
 
@@ -111,7 +112,7 @@ def truth(term: Term) -> str:
 
 
 def converted(term: Term, kind: Type) -> str:
-    """The text of a term as a value of a type: numbers keep their value, integers wrap."""
+    """The text of a term as a value of a type. Numbers keep their value, integers wrap."""
     if term.literal is not None:
         return constant(term.literal, kind)
     if term.type == kind:
@@ -134,7 +135,7 @@ def cast(term: Term, kind: Type) -> str:
 
 
 def raw(term: Term, kind: Type) -> str:
-    """The text of a term's bits, as a value of a type first."""
+    """The text of a term's bits, after conversion to a type."""
     if term.type[1] == 0 and term.type[0] == "u":
         return term.text
     if kind[1] > 64:

@@ -1,4 +1,4 @@
-"""AMD's pseudocode as tokens, read one after another."""
+"""Splits AMD's pseudocode into tokens and reads them one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(
 
 
 class Tokens:
-    """tokens: the group of _TOKEN and the text of each. at: the next one."""
+    """tokens: each token's group in _TOKEN and its text. at: the index of the next token."""
 
     def __init__(self, code: str) -> None:
         code = re.sub(r"//[^\n]*", "", code)

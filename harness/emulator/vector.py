@@ -1,8 +1,8 @@
-"""Vector arithmetic: a decoded VOP instruction as a function that steps the waves of `rows` through it.
+"""Vector arithmetic: turns a decoded VOP instruction into a function that steps the waves of `rows`.
 
     vector(instruction, kernel) ─► step(state, rows)
 
-Reads everything before it writes anything. Encodings: VOP1, VOP2, VOPC, VOP3, VOP3P, with literals, DPP and SDWA.
+It reads all inputs before it writes. Encodings: VOP1, VOP2, VOPC, VOP3, VOP3P, with literals, DPP and SDWA.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from harness.emulator.state import EXEC, VCC, Rows, State
 Step = Callable[[State, Rows], None]
 
 KEEPS_HIGH_HALF = re.compile(r"^v_(mad|fma|div_fixup)_[fui]16$")
-"""On CDNA the one family of 16-bit results that keeps the register's upper half; others clear it, its `legacy` form too
-(LLVM, GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all keep it."""
+"""On CDNA the only 16-bit results that keep the register's upper half. All others clear it, including the `legacy` form
+of these (LLVM, GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all keep it."""
 
 OPSEL_IS_ITS_OWN = re.compile(r"^v_(cvt_(pk|sr|f32|scalef32)_.*(fp8|bf8|fp4)|cvt_f32_[fb][pf]8|cvt_pk_f32_[fb][pf]8)")
 """Instructions whose pseudocode reads OPSEL itself."""
 
 
 def vector(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name."""
+    """Make the step of a vector instruction. Raises NotEmulated with its name."""
     if instruction.mnemonic in ("v_nop", "v_clrexcp"):
         return lambda state, rows: None
     if instruction.mnemonic in MOVES:
@@ -162,7 +162,7 @@ class _Builder:
         return operands.modified(read, negated, absolute, _float_bits(bits, form))
 
     def names_a_half(self, form: str, bits: int) -> bool:
-        """Whether v128 and above, as an operand of 16 bits, are the upper halves of v0 and above."""
+        """True if v128 and above, as a 16-bit operand, mean the upper halves of v0 and above."""
         return self.kernel.rdna and _is_half(form, bits) and self.encoding.startswith(("VOP1", "VOP2", "VOPC"))
 
     def packed(self, read: Read, number: int, form: str, bits: int, code: int) -> Read:
@@ -194,7 +194,7 @@ class _Builder:
         return moved
 
     def dpp_valid(self) -> Callable[[State, Rows], Array] | None:
-        """Of a DPP instruction: the lanes that write."""
+        """For a DPP instruction: the lanes that write."""
         if "DPP" not in self.encoding:
             return None
         fields, wave_size = self.fields, self.kernel.wave_size
@@ -215,7 +215,7 @@ class _Builder:
         return operands.half(operands.source(register + 256, 0, "FMT_NUM_B32", 64 if self.d0_bits == 64 else 32), high)
 
     def half_written(self, register: int) -> tuple[int, int]:
-        """The register, and 1 if the result is its upper half."""
+        """The register, and 1 if the result goes to its upper half."""
         if self.names_a_half(*self.result) and register >= 128:
             return register - 128, 1
         own = not _is_half(*self.result) or OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic) is not None
@@ -227,7 +227,7 @@ class _Builder:
         if not self.fields.get("clmp"):
             return None
         if clamps.of_integer(self.instruction.mnemonic):
-            return None  # in its semantics
+            return None  # handled by its semantics
         clamp = clamps.of_float(*self.result)
         if clamp is None:
             raise NotEmulated(f"{self.instruction.mnemonic} with a clamp is not emulated")

@@ -1,12 +1,13 @@
-"""Whether what nobody wrote reaches an address, a branch or a stored byte: the same launch, with other garbage.
+"""Checks whether a value that was never written reaches an address, a branch or a stored byte. The launch is repeated
+with other garbage.
 
     first = Witness();          run(.., fill=1, witness=first)
-    second = Witness(first);    run(.., fill=2, witness=second)     second.differs: the first event that is not the same
+    second = Witness(first);    run(.., fill=2, witness=second)     second.differs: the first event that differs
     third = second.once_more(); run(.., fill=1, witness=third)      second.named(third): the same, with wave and lane
 
-Registers and LDS start with random bits. Two launches whose bits differ, in the same memory and order, must compute
-the same addresses, branches and stored values. Compilers read undefined registers where it does not matter, and that
-is not reported. A value that the two fillings happen to agree on goes unnoticed.
+Registers and LDS start with random bits. Two launches with different bits, in the same memory and order, must compute
+the same addresses, branches and stored values. Compilers read undefined registers where it does not matter, and that is
+not reported. A value on which the two fillings happen to agree is not noticed.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from harness.emulator.machine import Machine
 
 MAX_EVENTS = 2_000_000
-MESSAGE = "what it branches on, or where or what it loads or stores, depends on a value that nothing wrote"
+MESSAGE = "a branch, an address or a stored value depends on a value that was never written"
 
 
 class Witness:
-    """before: the witness of the first launch. wanted: the event whose values are kept. differs: the finding, once
-    there is one."""
+    """before: the witness of the first launch. wanted: the event whose values are kept. differs: the finding, if there
+    is one."""
 
     machine: Machine
 
@@ -42,7 +43,7 @@ class Witness:
         self.differs: KernelFinding | None = None
 
     def same_place(self, *arrays: Array) -> tuple[Array, ...]:
-        """The arrays of the first launch, whose addresses its kernel saw."""
+        """The arrays of the first launch, so that the kernel sees the same addresses."""
         self._places = self._before._places if self._before else arrays
         return self._places
 
@@ -66,11 +67,11 @@ class Witness:
         self._next += 1
 
     def once_more(self) -> Witness:
-        """A witness of the first launch again, that keeps what this one found different."""
+        """A witness for the first launch again that keeps the values of the event that differed here."""
         return Witness(self._before, self._next)
 
     def named(self, other: Witness) -> KernelFinding | None:
-        """What differs, with the first wave and lane of which it does."""
+        """The finding, with the first wave and lane that differs."""
         if self.differs is None or self._kept is None or other._kept is None:
             return self.differs
         (mine, waves, lanes), (theirs, _, their_lanes) = self._kept, other._kept

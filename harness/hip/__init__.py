@@ -11,16 +11,17 @@
     scale = module.kernel("scale", {"x": ptr(torch.float32), "n": int32, "factor": float32})
     scale(x, x.numel(), 2.0, grid=-(-x.numel() // 256), block=256)
 
-One source runs on both vendors: hipRTC compiles it on ROCm, NVRTC on CUDA, each from the library that torch uses, and
-`PRELUDE` comes first, with what the vendors spell differently. Compiled code is kept in memory and, by a hash of all
-that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the signature, goes to torch's current
-stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
+One source runs on both vendors: hipRTC compiles it on ROCm, NVRTC on CUDA, each from the library that torch uses.
+`PRELUDE` precedes the source and defines what the vendors spell differently. Compiled code is cached in memory, and in
+$XDG_CACHE_HOME under a hash of all its inputs. A launch checks its arguments against the signature, uses torch's
+current stream and does not wait. Sources need no headers, so they also compile for chips that are not in this machine.
 
-Without a GPU everything works but the launch. In a worker that emulates a chip `emulator` runs the kernel. Elsewhere a
-launch compiles the source for the targets that compilers are found for and raises NoDevice, or CompilationError if none
-of them takes it.
+Without a GPU everything works except the launch. In a worker that emulates a chip, `emulator` runs the kernel.
+Elsewhere a launch compiles the source for every target with a compiler and raises NoDevice, or CompilationError if it
+compiles for no target.
 
-    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics: HIP's own names, without ROCm
+    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics, halves: HIP's own names,
+                                   without ROCm
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
                    ─► compilers   clang and NVRTC for chips that are not here
 '''
@@ -53,21 +54,21 @@ __all__ = [
 ]
 
 emulator: Callable[..., None] | None = None
-"""What launches where there is no GPU: (module, kernel, blocks, threads, shared bytes, packed arguments, tensors).
-`harness.emulated` puts it there in a worker that is to emulate; where there is none a launch compiles only."""
+"""The function that launches if there is no GPU. Its arguments: (module, kernel, blocks, threads, shared bytes, packed
+arguments, tensors). `harness.emulated` sets it in a worker that emulates. If it is None, a launch only compiles."""
 
 modules: list[Module] = []
-"""Every module of this process, in the order of their making: what `check` compiles for its targets."""
+"""Every module of this process, in order of creation. `check` compiles them for its targets."""
 
 STATIC_SHARED_BYTES = 48 << 10
-"""CUDA grants a block this much; more has to be asked for (CUDA programming guide, "Shared memory")."""
+"""The shared memory that CUDA grants every block. More must be requested (CUDA programming guide, "Shared memory")."""
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
 
 
 class NoDevice(RuntimeError):
-    """A launch where there is no GPU: the message says what was compiled. No verdict on the submission follows."""
+    """A launch without a GPU. The message says what was compiled. It gives no verdict on the submission."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class Scalar:
 
 
 def ptr(*dtypes: torch.dtype, alignment: int = 1, contiguous: bool = True) -> Pointer:
-    """A tensor of one of `dtypes` (none given: of any) whose first element lies at a multiple of `alignment` bytes."""
+    """A tensor argument of one of `dtypes` (default: any). Its first element lies at a multiple of `alignment`
+    bytes."""
     return Pointer(dtypes, alignment, contiguous)
 
 
@@ -122,10 +124,10 @@ float64 = Scalar("float64", ctypes.c_double)
 
 
 class Module:
-    """One source and the kernels in it. `defines` become macros, so that one source gives several modules.
+    """One source and its kernels. `defines` become macros, so one source can give several modules.
 
-    `targets`: the only chips that the source is for (gfx942, sm_90). It is compiled for no other, and a launch on one
-    raises NoDevice. None are named: it is for all. Raises TypeError for targets that are one string.
+    `targets`: the only chips that the source is for (gfx942, sm_90). It is compiled for no other chip, and a launch on
+    another raises NoDevice. Default: all chips. Raises TypeError if `targets` is one string.
     """
 
     def __init__(self, source: str, defines: Mapping[str, object] | None = None, targets: Sequence[str] = ()) -> None:
@@ -136,11 +138,12 @@ class Module:
         modules.append(self)
 
     def kernel(self, name: str, signature: Mapping[str, Any] | Sequence[Any]) -> Kernel:
-        """The `extern "C" __global__` function `name`, which takes `signature`: types, with names or without."""
+        """The `extern "C" __global__` function `name`. `signature`: the types of its arguments, with or without
+        names."""
         return Kernel(self, name, signature)
 
     def loaded(self, gpu: Gpu, device: int) -> ctypes.c_void_p:
-        """This module on a device, compiled if need be. Raises NoDevice where the source is not for it."""
+        """This module on a device, compiled if needed. Raises NoDevice if the source is not for the device's chip."""
         if device not in self._handles:
             chip = gpu.arch(device).partition(":")[0]
             chip = chip.removesuffix("a") if chip.startswith("sm_") else chip
@@ -153,14 +156,14 @@ class Module:
         return self._handles[device]
 
     def refusal(self, target: str) -> str | None:
-        """Why the source is not compiled for `target`, None where it is."""
+        """The reason not to compile the source for `target`, or None."""
         if not self.targets or target in self.targets:
             return None
         return f"its source is for {' and '.join(self.targets)}"
 
     def line_in(self, text: str, line: int) -> int | None:
-        """A line of the source as one of the file `text`: by the whole source, or else by that line, if it is there
-        once. None where it is not."""
+        """The line of the file `text` that holds line `line` of the source. It is found by the whole source, or else by
+        that line's text if it occurs once. None if it is not found."""
         at = text.find(self.source)
         if at >= 0:
             return text.count("\n", 0, at) + line
@@ -171,7 +174,7 @@ class Module:
 
     @functools.cached_property
     def offline(self) -> tuple[str, set[str]]:
-        """What became of this module without a GPU, in words, and the names of its kernels.
+        """The result of compiling this module without a GPU, in words, and the names of its kernels.
 
         Raises CompilationError with the first compiler's log if it compiles for no default target that has a compiler
         here.
@@ -208,9 +211,7 @@ class Kernel:
         ]
         for label, kind in zip(self._labels, self._types):
             if not isinstance(kind, Pointer | Scalar):
-                raise TypeError(
-                    f"{label}: {kind!r} is no type of an argument: use ptr(dtype), int32, int64, float32, .."
-                )
+                raise TypeError(f"{label}: {kind!r} is not an argument type: use ptr(dtype), int32, int64, float32, ..")
         self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer)]
         self._functions: dict[int, ctypes.c_void_p] = {}
         self._granted: dict[int, int] = {}
@@ -220,8 +221,8 @@ class Kernel:
     ) -> None:
         """Launch on torch's current stream.
 
-        grid, block: blocks, and threads a block, in x, y, z. shared_bytes: dynamic shared memory a block.
-        Raises TypeError or ValueError that names the argument, CompilationError, LaunchError, NoDevice.
+        grid, block: numbers of blocks, and of threads per block, in x, y, z. shared_bytes: dynamic shared memory per
+        block. Raises TypeError or ValueError that names the argument, CompilationError, LaunchError or NoDevice.
         """
         if len(arguments) != len(self._types):
             raise TypeError(f"{self.name} takes {len(self._types)} arguments, not {len(arguments)}")
@@ -256,7 +257,7 @@ class Kernel:
         raise NoDevice(f"{self.name} needs a GPU: {words}, not run")
 
     def _device(self, gpu: Gpu, arguments: tuple[Any, ...]) -> int:
-        """The index of the one device that all tensors are on."""
+        """The index of the one device that holds all tensors."""
         found: int | None = None
         for number in self._tensors:
             index = gpu.index_of(arguments[number])

@@ -1,16 +1,16 @@
-"""Compiling inline HIP and CUDA for chips that are not here, and reading what came out.
+"""Compiles inline HIP and CUDA for chips that are not in this machine, and reads the compilers' reports.
 
     compile(source, "gfx942") ─► Report: registers, spills, scratch, LDS and matrix instructions of each kernel
-    code_object(source, ..)   ─► what a loader takes, for the emulator, and the assembly
-    missing("gfx950")         ─► the command that installs a compiler for it, or None when there is one
+    code_object(source, ..)   ─► a loadable code object, for the emulator, and the assembly
+    missing("gfx950")         ─► the command that installs a compiler for it, or None if there is one
 
     gfx942, gfx1100   ROCm's clang, or any from 19 on
     gfx950            ROCm's clang, or any from 20 on, such as the one in PyPI's ziglang
     sm_90             NVRTC (PyPI: nvidia-cuda-nvrtc), or nvcc
 
-Sources are those of `harness.hip`, which need no vendor's headers. AMD's are compiled to assembly, whose metadata hold
-the resources; nothing is linked, so a function that is declared and nowhere defined goes unnoticed. Compiled, not run:
-this says nothing of whether a kernel is right.
+Sources are those of `harness.hip`, which need no vendor's headers. AMD sources are compiled to assembly, whose metadata
+hold the resources. Nothing is linked, so a call of an undefined function is not noticed. Nothing is run, so this does
+not show whether a kernel is right.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Report:
     target: str
     compiler: str
     kernels: tuple[KernelReport, ...]
-    """By name."""
+    """Sorted by name."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,8 +81,8 @@ class Report:
 def compile(source: str, target: str, defines: Mapping[str, object] | None = None) -> Report:
     """Compile a source as `harness.hip.Module` would, for a target by name.
 
-    Raises CompilationError with the compiler's log, LookupError where no compiler for the target is found, ValueError
-    for an unknown target.
+    Raises CompilationError with the compiler's log, LookupError if there is no compiler for the target, ValueError for
+    an unknown target.
     """
     lacking = missing(target)
     if lacking is not None:
@@ -94,9 +94,9 @@ def compile(source: str, target: str, defines: Mapping[str, object] | None = Non
 
 
 def code_object(source: str, target: str, defines: Mapping[str, object] | None = None) -> tuple[bytes, str]:
-    """A source as a code object that a loader takes, with its source's lines, and the assembly that it was made from.
+    """A source as a loadable code object with line information, and the assembly that it was made from.
 
-    `target`: a chip of AMD's. Raises as `compile`, and LookupError where there is no linker.
+    `target`: a chip of AMD's. Raises as `compile` does, and LookupError if there is no linker.
     """
     lacking = missing(target)
     if lacking is not None:
@@ -106,14 +106,14 @@ def code_object(source: str, target: str, defines: Mapping[str, object] | None =
     flags = (*_AMD_FLAGS, "-gline-tables-only", f"--offload-arch={target}")
     with tempfile.TemporaryDirectory() as folder:
         text, part, whole = (str(Path(folder) / f"source.{kind}") for kind in ("s", "o", "hsaco"))
-        _run([*command, *flags, "-", "-o", text], program(source, defines or {}))  # a file: warnings are printed
+        _run([*command, *flags, "-", "-o", text], program(source, defines or {}))  # to a file: warnings are on stdout
         _run([*command, "-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", text, "-o", part])
         _run([*_linker(command), "-shared", part, "-o", whole])
         return Path(whole).read_bytes(), Path(text).read_text()
 
 
 def _linker(clang: tuple[str, ...]) -> list[str]:
-    """The lld that came with a clang. Raises LookupError."""
+    """The lld that belongs to a clang. Raises LookupError."""
     if len(clang) > 1:  # zig clang
         return [clang[0], "ld.lld"]
     version = clang[0].rpartition("clang")[2]
@@ -137,7 +137,8 @@ def missing(target: str) -> str | None:
 
 @functools.cache
 def clang_for(target: str) -> tuple[str, ...] | None:
-    """The command of the first clang that knows `target`: ROCm's, the newest of the system's, the one in ziglang."""
+    """The command of the first clang that supports `target`: ROCm's, the newest of the system's, or the one in
+    ziglang."""
     for command in _clangs():
         with contextlib.suppress(CompilationError, OSError):
             _run([*command, *_AMD_FLAGS, f"--offload-arch={target}", "-", "-o", "-"], program("", {}))
@@ -190,7 +191,7 @@ def _nvcc(text: str, target: str) -> Report:
 
 
 def _run(command: list[str], text: str = "") -> str:
-    """What a compiler printed, on either stream. Raises CompilationError when it fails."""
+    """The output of a compiler, on both streams. Raises CompilationError if it fails."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
     except subprocess.TimeoutExpired:

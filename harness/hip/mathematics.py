@@ -1,7 +1,7 @@
-"""HIP's functions of integers and floats, for a clang that has neither ROCm's headers nor its device library.
+"""HIP's functions of integers and floats, for a clang without ROCm's headers and device library.
 
-`vocabulary` says how its names are defined. What ROCm's library does in float is done in double here where that is
-shorter; tests/test_hip_vocabulary.py holds each function against double precision.
+See `vocabulary` for how names are defined. Some functions compute in double where ROCm's library uses float, because
+that is shorter. tests/test_hip_vocabulary.py checks each function against double precision.
 """
 
 from __future__ import annotations

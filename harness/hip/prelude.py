@@ -1,4 +1,4 @@
-"""What stands before every HIP source of ours, so that one source compiles for both vendors, without any header."""
+"""The text that precedes every HIP source, so that one source compiles for both vendors without headers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ __device__ inline vec<float, 4> mfma_16x16x16_bf16(podium_bf16x4 a, podium_bf16x
 """
 
 PRELUDE = _TEXT.replace("QUALIFIERS\n", QUALIFIERS.lstrip()).replace("VOCABULARY\n", VOCABULARY.lstrip())
-"""What every source starts with. Beyond what HIP and CUDA share (threadIdx, __shared__, __syncthreads, ..):
+"""The beginning of every source. It defines, beyond what HIP and CUDA share (threadIdx, __shared__, __syncthreads, ..):
 
     WAVE_SIZE, lane_id()            64 lanes on AMD's gfx9, else 32
     shuffle_xor(float, mask)        within a wave
@@ -131,13 +131,13 @@ PRELUDE = _TEXT.replace("QUALIFIERS\n", QUALIFIERS.lstrip()).replace("VOCABULARY
     INFINITY, NAN                   of float
     bfloat16_low, bfloat16_high     the two bfloat16 of a 32-bit word
     vec<T, N>, bytes8, bytes16      N values, aligned as a whole: one load, one store
-    HAS_MFMA_BF16                   defined where there is mfma_16x16x16_bf16(a, b, c)
+    HAS_MFMA_BF16                   defined if there is mfma_16x16x16_bf16(a, b, c)
 """
 
 
 def program(source: str, defines: Mapping[str, object]) -> str:
-    """The text that a compiler is given: prelude, macros, which are not to reach into it, and the source, whose own
-    first line is line 1."""
+    """The text for a compiler: the prelude, the macros (which must not affect the prelude), and the source. The
+    source's first line is line 1."""
     macros = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     own = INCLUDED.sub(r"\1//\2", source)
     return f'{PRELUDE}{macros}#line 1 "source"\n{own}\n'

@@ -4,7 +4,7 @@
     Gpu               code object ─► module ─► function ─► launch on torch's current stream
     compiled          the code object from the cache on disk, or new
 
-Each library is the one that torch has loaded or ships, where there is one.
+Each library is the one that torch has loaded or ships, if there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 
 
 class CompilationError(RuntimeError):
-    """The source does not compile; the message is the compiler's log, with the source's own line numbers."""
+    """The source does not compile. The message is the compiler's log, with line numbers of the source."""
 
 
 class LaunchError(RuntimeError):
@@ -35,7 +35,7 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Vendor:
-    """How one vendor's libraries spell what is needed of them, and what they want to be told."""
+    """The names of one vendor's libraries and functions, and its limits."""
 
     driver: str
     compiler: tuple[str, ...]
@@ -84,7 +84,7 @@ class RuntimeCompiler:
     def __init__(self, library: ctypes.CDLL, vendor: Vendor) -> None:
         self._library, self._vendor = library, vendor
         if vendor is NVIDIA:
-            # It opens this one by its bare name: a wheel's is found only if it is loaded already.
+            # NVRTC opens this library by its bare name. One from a wheel is found only if it is loaded already.
             self._builtins = find_library(["libnvrtc-builtins.so*"])
 
     def version(self) -> str:
@@ -93,7 +93,7 @@ class RuntimeCompiler:
         return f"{self._vendor.rtc} {major.value}.{minor.value}"
 
     def compile(self, text: str, arch: str, options: Sequence[str] = (), product: str = "") -> tuple[bytes, str]:
-        """The code object (or another `product`, such as PTX) for `arch`, and the log. Raises CompilationError."""
+        """The code object for `arch` (or another `product`, such as PTX), and the log. Raises CompilationError."""
         flag = "--gpu-architecture" if self._vendor is NVIDIA else "--offload-arch"
         flags = [f"{flag}={arch}".encode(), b"-std=c++17", *(option.encode() for option in options)]
         handle = ctypes.c_void_p()
@@ -141,18 +141,18 @@ class Gpu:
         properties = torch.cuda.get_device_properties(device)
         if self.vendor is AMD:
             return str(properties.gcnArchName)
-        # From Hopper on, the instructions of exactly one architecture (wgmma) are behind the suffix "a".
+        # From Hopper on, instructions of exactly one architecture (wgmma) need the suffix "a".
         return f"sm_{properties.major}{properties.minor}" + ("a" if properties.major >= 9 else "")
 
     def index_of(self, tensor: torch.Tensor) -> int:
-        """The index of the GPU that holds `tensor`; negative where none does."""
+        """The index of the GPU that holds `tensor`, or a negative number."""
         return tensor.get_device()
 
     def current_device(self) -> int:
         return torch.cuda.current_device()
 
     def current(self, device: int) -> contextlib.AbstractContextManager[Any]:
-        """Makes `device` the current one; costs nothing when it is."""
+        """Makes `device` the current one. Costs nothing if it is already."""
         return contextlib.nullcontext() if self.current_device() == device else torch.cuda.device(device)
 
     def synchronize(self) -> None:
@@ -172,13 +172,14 @@ class Gpu:
         status = self._calls["function"](ctypes.byref(function), module, name.encode())
         self._succeed(f'function (is {name} declared extern "C" __global__?)', status)
         if "attribute" in self._calls:
-            # Clusters of up to 16 blocks instead of 8, for a kernel that says so. Refused by chips without clusters.
+            # Allow clusters of up to 16 blocks instead of 8, for a kernel that asks for them. Chips without clusters
+            # refuse this.
             non_portable_cluster_size_allowed = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, cuda.h
             self._calls["attribute"](function, non_portable_cluster_size_allowed, 1)
         return function
 
     def grant_shared(self, function: ctypes.c_void_p, count: int) -> None:
-        """Allow `count` bytes of dynamic shared memory. AMD's driver wants no permission below the chip's limit."""
+        """Allow `count` bytes of dynamic shared memory. AMD's driver needs no permission below the chip's limit."""
         if "attribute" in self._calls:
             max_dynamic_shared_size_bytes = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda.h
             self._succeed("attribute", self._calls["attribute"](function, max_dynamic_shared_size_bytes, count))
@@ -198,7 +199,8 @@ class Gpu:
 
 @functools.cache
 def visible_gpu() -> Gpu | None:
-    """The GPUs that torch uses, or None where there is none. Asks the driver, since torch may be made to pretend."""
+    """The GPUs that torch uses, or None if there is none. It asks the driver, because torch may be patched to
+    pretend."""
     vendor = AMD if torch.version.hip else NVIDIA if torch.version.cuda else None
     if vendor is None:
         return None
@@ -209,13 +211,14 @@ def visible_gpu() -> Gpu | None:
         return None
     library = find_library(vendor.compiler)
     if library is None:
-        raise LaunchError(f"there is a GPU, but no {vendor.compiler[-1]} to compile for it")
+        raise LaunchError(f"there is a GPU, but there is no {vendor.compiler[-1]} to compile for it")
     torch.cuda.init()
     return Gpu(vendor, driver, RuntimeCompiler(library, vendor))
 
 
 def find_library(names: Sequence[str]) -> ctypes.CDLL | None:
-    """The first library of one of these names: already loaded, in torch, a wheel, ROCm or CUDA, or the loader's."""
+    """The first library with one of these names. Looks among loaded libraries, in torch, a wheel, ROCm or CUDA, and by
+    the loader."""
     for name in names:
         for candidate in [*_candidates(name), name]:
             with contextlib.suppress(OSError):
@@ -224,7 +227,7 @@ def find_library(names: Sequence[str]) -> ctypes.CDLL | None:
 
 
 def _candidates(name: str) -> Iterator[str]:
-    # A second copy of a runtime knows nothing of the first one's streams.
+    # A loaded library comes first: a second copy of a runtime would not know the first one's streams.
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         mapped = {line.split(maxsplit=5)[-1].strip() for line in maps}
         yield from sorted(path for path in mapped if path.rpartition("/")[2].startswith(name))
@@ -236,8 +239,8 @@ def _candidates(name: str) -> Iterator[str]:
 
 
 def compiled(compiler: RuntimeCompiler, text: str, arch: str) -> bytes:
-    """The code object, from the cache on disk or new."""
-    release = torch.version.hip or torch.version.cuda or ""  # hipRTC has said 9.0 for years
+    """The code object, from the cache on disk or newly compiled."""
+    release = torch.version.hip or torch.version.cuda or ""  # hipRTC has reported 9.0 for years
     key = hashlib.sha256("\0".join((compiler.version(), release, arch, text)).encode()).hexdigest()
     folder = _cache_folder()
     if folder is None:
@@ -254,7 +257,7 @@ def compiled(compiler: RuntimeCompiler, text: str, arch: str) -> bytes:
 
 
 def _cache_folder() -> Path | None:
-    """Where compiled code is kept; None if what is there could have been put there by another user."""
+    """The folder of compiled code. None if another user could have put files there."""
     base = os.environ.get("XDG_CACHE_HOME") or f"{tempfile.gettempdir()}/podium-{os.getuid()}"
     folder = Path(base) / "podium" / "hip"
     try:

@@ -1,8 +1,8 @@
-"""HIP's own names, for a clang that has no ROCm headers: they stand in the prelude there. hipRTC brings these itself.
+"""HIP's own names, for a clang without ROCm's headers. They are part of the prelude there. hipRTC defines them itself.
 
-Each is a template, if only in name, so that a source may bring a function of its own with the same name and arguments:
-overload resolution prefers what is no template. Semantics are those of ROCm's headers (amd_warp_functions.h,
-amd_device_functions.h, amd_hip_atomic.h, amd_hip_vector_types.h). docs/hip.md lists the names.
+Each name is a template, even without a parameter that matters. So a source may define a function with the same name and
+arguments: overload resolution prefers a function that is not a template. Semantics are those of ROCm's headers
+(amd_warp_functions.h, amd_device_functions.h, amd_hip_atomic.h, amd_hip_vector_types.h). docs/hip.md lists the names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from harness.command import page
+from harness.hip.halves import HALVES
 from harness.hip.mathematics import INTEGERS, MATHEMATICS
 
 QUALIFIERS = r"""
@@ -22,6 +23,10 @@ typedef __SIZE_TYPE__ size_t;
 #define PODIUM_OWN template <class = void> __device__ inline
 template <class T> struct podium_same { typedef T type; };
 template <class T, class... Ts> inline constexpr bool podium_among = (__is_same(T, Ts) || ...);
+template <bool> struct podium_if {};
+template <> struct podium_if<true> { typedef void type; };
+template <class T>
+inline constexpr bool podium_arithmetic = __is_integral(T) || __is_floating_point(T) || __is_same(T, _Float16);
 """
 
 WAVES = r"""
@@ -212,10 +217,10 @@ PODIUM_TYPES(double, double)
 inline __device__ podium_dim3::operator HIP_vector_type<unsigned, 3>() const { return uint3(x, y, z); }
 """
 
-VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS
+VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS + HALVES
 
-INCLUDED = re.compile(r"^([ \t]*)#([ \t]*include[ \t]*[<\"]hip/hip_runtime(?:_api)?\.h[>\"])", re.MULTILINE)
-"""The header that HIP's files begin with. What it declares for a device is there without it: hipRTC's, or from here."""
+INCLUDED = re.compile(r"^([ \t]*)#([ \t]*include[ \t]*[<\"]hip/hip_(?:runtime|runtime_api|fp16)\.h[>\"])", re.MULTILINE)
+"""Headers that HIP's files begin with. hipRTC declares their device functions without them, and so does the prelude."""
 
 _UNKNOWN = re.compile(r"(?:use of undeclared identifier|unknown type name|no template named) '(\w+)'")
 _LACKING = re.compile(r"'(hip/[\w./]+|rocwmma/[\w./]+|cuda\w*\.h)' file not found")
@@ -229,7 +234,7 @@ _CALLED_SO = re.compile(
 
 
 def hint(log: str) -> str:
-    """A line for a compiler's log that misses a name as HIP's are called, empty for any other."""
+    """A line to add to a compiler's log that misses one of HIP's names; "" for any other log."""
     found = {name for name in _UNKNOWN.findall(log) if _CALLED_SO.fullmatch(name)} | set(_LACKING.findall(log))
     if not found:
         return ""

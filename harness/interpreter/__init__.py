@@ -14,12 +14,12 @@
                                               ▼
                               self_check: small kernels, run as any kernel is; InterpreterUnfit if one is wrong
 
-`installation` is the way in; `number_formats` has those that numpy lacks.
+`installation` is the entry point. `number_formats` has the formats that numpy lacks. The process that runs the
+submission installs the interpreter before it imports the submission.
 
-Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. Other versions stand or fall by the self-check.
+Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. For other versions the self-check decides.
 
-What Triton's front end refuses ends in its CompilationError, as on a device. Refused with CannotInterpret: inline
-assembly, libdevice and other external functions, arithmetic on fp8, casts that Triton does not compile, kernels without
-readable source, and every operation this version's interpreter lacks. Used in the process that runs the submission,
-before it is imported.
+A kernel that Triton's front end refuses ends in Triton's CompilationError, as on a device. CannotInterpret is raised
+for inline assembly, libdevice and other external functions, arithmetic on fp8, casts that Triton does not compile,
+kernels without readable source, and every operation that this version's interpreter lacks.
 """

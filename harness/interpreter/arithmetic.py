@@ -1,32 +1,32 @@
-"""The arithmetic of an interpreted kernel, as methods that take the place of those of Triton's InterpreterBuilder.
+"""The arithmetic of an interpreted kernel: methods that replace those of Triton's InterpreterBuilder.
 
-Triton's interpreter runs a kernel's operations on numpy arrays; a value is a TensorHandle (numpy data, Triton type).
-numpy has no bf16 and no fp8, so those are held as unsigned integers, and upstream computes on the integers.
-Here every operation does
+Triton's interpreter runs a kernel's operations on numpy arrays. A value is a TensorHandle (numpy data, Triton type).
+numpy has no bf16 and no fp8, so these are held as unsigned integers, and upstream computes on the integers. Here every
+operation does
 
     handles ── decode ──► float32 ── numpy ──► float32 ── encode ──► handles
                                      comparisons ────────► int1
 
-once an operation, because that is where the chip rounds (sm_90: add.bf16; gfx942, gfx950: fp32, then a conversion).
-fp8 has no arithmetic on any target (Triton does not compile it), so only casts, tl.dot and moves are offered.
+It rounds once per operation, because the chip does (sm_90: add.bf16; gfx942, gfx950: fp32, then a conversion). Triton
+compiles no fp8 arithmetic for any target, so only casts, tl.dot and moves are offered.
 
-Put right besides bf16 and fp8, in the versions that have it wrong: min/max/clamp of NaN, one-bit integers that
-saturate, fma that rounds twice, float-to-integer casts out of range, umulhi of negative numbers, histogram's last bin,
-the type of a comparison's result, the all-ones constant of unsigned types.
+Also corrected, in the Triton versions that need it: min/max/clamp of NaN, one-bit integers that saturate, fma that
+rounds twice, float-to-integer casts out of range, umulhi of negative numbers, histogram's last bin, the type of a
+comparison's result, the all-ones constant of unsigned types.
 
-Products of float32 are those of sm_90, which the host code sees: tl.dot takes TF32 unless input_precision says
-otherwise (gfx942 does so too; on gfx950 and gfx1100 the default is float32). Code for sm_90 hands float32 to the tensor
-core as it is (no cvt.rna in the PTX of 3.7.1), which reads its upper 19 bits; the parts of tf32x3, bf16x3 and bf16x6
-are rounded, as in that code. An fp16 accumulator rounds after each instruction, which takes 32 bytes along K (mma and
+Products of float32 follow sm_90, the chip that host code sees. tl.dot uses TF32 unless input_precision says otherwise
+(as on gfx942; the default is float32 on gfx950 and gfx1100). Code for sm_90 passes float32 to the tensor core unchanged
+(no cvt.rna in the PTX of 3.7.1), and the core reads its upper 19 bits. The parts of tf32x3, bf16x3 and bf16x6 are
+rounded, as in that code. An fp16 accumulator rounds after each instruction, which covers 32 bytes along K (mma and
 wgmma m16n8k16, m64k16; k32 for fp8).
 
 More exact here than on a chip
-    fp8 dots on sm_90    its tensor core (wgmma: 64 rows and more) adds with about 14 bits, here float32; AMD's with all
-    float32 sums         in numpy's order, pairwise; a chip's tensor core cuts bits off when it aligns what it adds
-    exp2, log2, rsqrt    a chip's approximate ones, which are a few units in the last place off and flush subnormals,
-    sin, cos, x / y      are exact to a rounding here
-Also not imitated: which of -0 and +0 min and max return, NaN payloads. A float cast to an integer out of its range
-saturates here and NaN gives 0; LLVM leaves it undefined, and below 32 bits NVIDIA and AMD differ.
+    fp8 dots on sm_90    its tensor core (wgmma: 64 rows and more) adds with about 14 bits; here, as on AMD, float32
+    float32 sums         in numpy's order, pairwise; a chip's tensor core cuts bits off when it aligns the addends
+    exp2, log2, rsqrt    a chip's approximations, a few units in the last place off and without subnormals, are
+    sin, cos, x / y      correctly rounded here
+Not imitated: which of -0 and +0 min and max return, and NaN payloads. A float cast to an integer out of its range
+saturates here, and NaN gives 0. LLVM leaves these casts undefined, and below 32 bits NVIDIA and AMD differ.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from harness.interpreter.refusal import CannotInterpret
 upstream_fma = InterpreterBuilder.create_fma
 upstream_dot = InterpreterBuilder.create_dot
 
-# The first interpreter with a single rounding brought compiled helpers for it.
+# The first interpreter with a single rounding has compiled helpers for it.
 FUSES_FLOAT64 = hasattr(_interpreter, "fma_fp64")
 WRAPPING = (np.add, np.subtract, np.multiply)
 
 
 class Arithmetic:
-    """Methods of the same names in InterpreterBuilder are replaced by these; `self` is the InterpreterBuilder."""
+    """These methods replace those of the same names in InterpreterBuilder; `self` is the InterpreterBuilder."""
 
     # constants
 
@@ -146,7 +146,7 @@ class Arithmetic:
             return TensorHandle(encode_bf16(values if values.dtype.kind == "f" else values.astype(np.float32)), target)
         if target.is_fp8():
             if source.is_fp8() or values.dtype not in (np.float16, np.float32):
-                raise CannotInterpret(f"a cast from {source} to {target}, for which Triton emits no code")
+                raise CannotInterpret(f"a cast from {source} to {target}, which Triton does not compile")
             return TensorHandle(float8(target).encode(values), target)
         dtype = _get_np_dtype(target)
         if values.dtype.kind == "f" and dtype.kind in "iu":
@@ -165,18 +165,18 @@ class Arithmetic:
 
 
 def operand(handle: TensorHandle) -> Array:
-    """The numbers of `handle` to compute on: float32 for bf16. Raises CannotInterpret for fp8."""
+    """The values of `handle` for computing: float32 for bf16. Raises CannotInterpret for fp8."""
     kind = handle.dtype.scalar
     if kind.is_fp8():
-        raise CannotInterpret(f"arithmetic on {kind}, for which Triton emits no code: cast it to a wider type first")
+        raise CannotInterpret(f"arithmetic on {kind}, which Triton does not compile: cast it to a wider type first")
     return decode_bf16(handle.data) if kind.is_bf16() else handle.data
 
 
 def float32_product(left: Array, right: Array, precision: str) -> Array:
     """float32 `left` @ `right` in one of tl.dot's precisions: IEEE, TF32, TF32x3, BF16x3 or BF16x6.
 
-    The last three split each operand into parts and leave out the products of the smallest: two parts make three
-    products, three make six. Raises CannotInterpret for any other.
+    The last three split each operand into parts and omit the smallest products: two parts give three products, three
+    parts give six. Raises CannotInterpret for any other precision.
     """
     if precision == "IEEE":
         return np.matmul(left, right)
@@ -202,7 +202,8 @@ PARTS = {
 
 
 def split(values: Array, count: int, nearest: Callable[[Array], Array]) -> list[Array]:
-    """`values` as a sum of `count` parts, each the nearest to what the ones before it leave."""
+    """`values` as a sum of `count` parts. Each part is the nearest value to the remainder that the earlier parts
+    leave."""
     parts = []
     for _ in range(count):
         parts.append(nearest(values))
@@ -218,12 +219,12 @@ def fp16_product(left: Array, right: Array, total: Array, step: int) -> Array:
 
 
 def maximum_number(a: Array, b: Array) -> Array:
-    """The larger of `a` and `b`, the other one where one is NaN. (np.fmax gives NaN for a signalling NaN.)"""
+    """The larger of `a` and `b`. If one is NaN, the other. (np.fmax gives NaN for a signalling NaN.)"""
     return unless_nan(np.maximum(a, b), a, b)
 
 
 def minimum_number(a: Array, b: Array) -> Array:
-    """The smaller of `a` and `b`, the other one where one is NaN."""
+    """The smaller of `a` and `b`. If one is NaN, the other."""
     return unless_nan(np.minimum(a, b), a, b)
 
 
@@ -233,7 +234,7 @@ def unless_nan(result: Array, a: Array, b: Array) -> Array:
 
 
 def rounded(result: Array, kind: tl.dtype) -> TensorHandle:
-    """A handle of type `kind` (int1 for booleans, whatever was compared) holding `result`, rounded to nearest even."""
+    """A handle of type `kind` with `result`, rounded to nearest even. Booleans give int1 instead."""
     if result.dtype == np.bool_:
         return TensorHandle(result, tl.int1)
     if kind.is_bf16():
@@ -244,9 +245,10 @@ def rounded(result: Array, kind: tl.dtype) -> TensorHandle:
 
 
 def saturated(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Float `values` as integers of `dtype`: toward zero, the nearest representable one if out of range, 0 for NaN."""
+    """Float `values` as integers of `dtype`, rounded toward zero. Out-of-range values give the nearest integer, NaN
+    gives 0."""
     limits = np.iinfo(dtype)
     wide = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
     integers = np.clip(wide, float(limits.min), float(limits.max)).astype(dtype)
-    # float(2**63 - 1) is 2**63: the clip lets it through and the cast wraps.
+    # float(2**63 - 1) is 2**63: the clip passes it and the cast wraps.
     return np.where(wide >= float(limits.max), dtype.type(limits.max), integers)

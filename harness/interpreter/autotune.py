@@ -2,8 +2,8 @@
 
     kernel[grid](...)  ──►  configurations, pruned as the kernel asks  ──►  the first whose tl.static_assert hold
 
-Nothing is timed, so the choice is the same every time; hooks, reset_to_zero and the cache by key are Triton's own.
-Host code that asks Triton's driver for its target or its properties is told what `PRETENDED` says.
+Nothing is timed, so the choice is always the same. Hooks, reset_to_zero and the cache by key are Triton's own. Host
+code that asks Triton's driver for its target or properties gets the values of `PRETENDED`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ upstream_run = Autotuner.run
 
 
 class StaticAssertion(AssertionError):
-    """A tl.static_assert of an interpreted kernel did not hold."""
+    """A tl.static_assert of an interpreted kernel failed."""
 
 
 class FirstValid:
-    """Methods of the same names in Autotuner are replaced by these."""
+    """These methods replace those of the same names in Autotuner."""
 
     configs: list[Any]
     cache: dict[Any, Any]
@@ -49,12 +49,12 @@ class FirstValid:
 
 
 def invalid(autotuner: Any) -> list[Any]:
-    """The configurations of `autotuner` that turned out not to compile."""
+    """The configurations of `autotuner` that failed to compile."""
     return autotuner.__dict__.setdefault("invalid_configs", [])
 
 
 def is_invalid_configuration(error: BaseException | None) -> bool:
-    """Whether a device's autotuner would have passed over a configuration that ends in `error`."""
+    """True if a device's autotuner would skip a configuration that ends in `error`."""
     while error is not None:
         if isinstance(error, StaticAssertion | CompileTimeAssertionFailure | OutOfResources):
             return True
@@ -63,7 +63,7 @@ def is_invalid_configuration(error: BaseException | None) -> bool:
 
 
 class PretendedDriver:
-    """Answers what host code asks `triton.runtime.driver.active`; launches nothing."""
+    """Answers the queries of host code to `triton.runtime.driver.active`. Launches nothing."""
 
     utils = SimpleNamespace(
         get_device_properties=lambda device: {

@@ -1,4 +1,4 @@
-"""Triton's driver of a card that is not here, as far as it does not matter what becomes of a launch."""
+"""A Triton driver for a card that is not in this machine. Subclasses define the effect of a launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.chips.targets import Target
 
 
 class CardDriver(DriverBase):
-    """Compiles for `target`. What it is made into says how binaries are loaded, launched and timed."""
+    """Compiles for `target`. A subclass says how binaries are loaded, launched and timed."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -30,7 +30,8 @@ class CardDriver(DriverBase):
         )
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
-        """The module, the function, its registers, spills and most threads a block."""
+        """Load a binary. Returns the module, the function, its registers, its spills, and its most threads per
+        block."""
         raise NotImplementedError
 
     @classmethod

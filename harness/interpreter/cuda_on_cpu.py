@@ -1,4 +1,4 @@
-"""Host code that says "cuda", run on CPU tensors.
+"""Runs host code that says "cuda" on CPU tensors.
 
     with cuda_on_cpu():
         x = torch.empty(4, device="cuda")      # a CPU tensor
@@ -14,9 +14,9 @@ Inside the context
                         stream, current_stream, default_stream, Event: one device as in PRETENDED, work done at once;
                         torch's own code is told that there is none, so that torch.compile works
 
-Not simulated: CUDA graphs, NVTX, random number states, more than one device, `tensor.device.type == "cuda"`,
-kernels compiled by load_inline. Events measure the host's clock. What is patched is put back on leaving; code that says
-no "cuda" pays for the wrapper of a factory or of Tensor.to (under a microsecond a call) and for nothing else.
+Not simulated: CUDA graphs, NVTX, random number states, more than one device, `tensor.device.type == "cuda"`, kernels
+compiled by load_inline. Events measure the host's clock. Leaving the context restores all that was patched. Code that
+does not say "cuda" pays only for the wrapper of a factory or of Tensor.to (under a microsecond per call).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import torch.utils._device
 
 CPU = torch.device("cpu")
 
-# Datasheet of the H100 SXM, the sm_90 target: what host code sizes its grids by.
+# Datasheet of the H100 SXM, the sm_90 target. Host code sizes its grids by these values.
 PRETENDED = SimpleNamespace(
     name="simulated on CPU",
     major=9,
@@ -83,7 +83,8 @@ ABSENT = object()
 
 @cache
 def replacements() -> tuple[tuple[Any, str, Any], ...]:
-    """(owner, attribute, what it is inside the context), from the functions as they are on the first entry."""
+    """(owner, attribute, its value inside the context). Built on the first entry, from the functions as they are
+    then."""
     factories: list[tuple[Any, str]] = [(torch, fn.__name__) for fn in torch.utils._device._device_constructors()]
     factories += [(torch, name) for name in LIKE] + [(torch.Tensor, name) for name in NEW]
     redirected = [
@@ -119,7 +120,7 @@ class CpuGenerator(metaclass=AnyGenerator):
 
 
 def means_cuda(device: Any) -> bool:
-    """Whether `device`, as given to torch, is a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 0."""
+    """True if `device`, as passed to torch, is a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 0."""
     if isinstance(device, str):
         return device.startswith("cuda")
     if isinstance(device, torch.device):
@@ -128,7 +129,7 @@ def means_cuda(device: Any) -> bool:
 
 
 def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with a CUDA `device` argument (torch takes it by keyword only) replaced by the CPU."""
+    """`function` with a CUDA `device` argument replaced by the CPU. torch takes that argument by keyword only."""
 
     @wraps(function)
     def redirected(*args: Any, **kwargs: Any) -> Any:
@@ -162,7 +163,7 @@ def device_context(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class SimulatedStream:
-    """The one stream there is: work on it is done when the call returns."""
+    """The only stream. Its work is done when a call returns."""
 
     cuda_stream = 0
     device = CPU
@@ -185,7 +186,7 @@ class SimulatedStream:
 
 
 class SimulatedEvent:
-    """A moment of the host's clock, in nanoseconds, since what was queued before it is done."""
+    """A time of the host's clock, in nanoseconds. All work queued before it is done."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self.at_ns = 0
@@ -194,7 +195,7 @@ class SimulatedEvent:
         self.at_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end_event: SimulatedEvent) -> float:
-        """Milliseconds, as torch's."""
+        """The time between two events in milliseconds, as torch's method returns it."""
         return (end_event.at_ns - self.at_ns) / 1e6
 
     def synchronize(self) -> None: ...
@@ -217,11 +218,12 @@ class SimulatedDevice:
 
 
 class SimulatedDeviceOf(SimulatedDevice):
-    """`with torch.cuda.device_of(tensor):` likewise."""
+    """`with torch.cuda.device_of(tensor):`, likewise."""
 
 
 def returning(value: Any) -> Callable[..., Any]:
-    """A new function that takes anything and returns `value`: torch.compile refuses one function under two names."""
+    """A new function that takes any arguments and returns `value`. New, because torch.compile refuses one function
+    under two names."""
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
         return value
@@ -230,7 +232,8 @@ def returning(value: Any) -> Callable[..., Any]:
 
 
 def claiming(value: Any, truth: Any) -> Callable[..., Any]:
-    """A function that returns `value`, but `truth` to torch's own code, which would go on to use what is not there."""
+    """A function that returns `value`, but returns `truth` to torch's own code, which would otherwise use a missing
+    device."""
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "")

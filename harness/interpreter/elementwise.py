@@ -1,10 +1,10 @@
-"""tl.map_elementwise, which Triton's interpreter lacks: a device function on one element after another.
+"""tl.map_elementwise, which Triton's interpreter lacks: it calls a device function on one element after another.
 
     map_elementwise(f, x, y)            out[i] = f(x[i], y[i])
     map_elementwise(f, x, y, pack=2)    out[i], out[i+1] = f(x[i], x[i+1], y[i], y[i+1])
 
-Elements that are packed together are neighbours in row-major order here; on a device they are those that a thread
-holds, which depends on the layout. Python runs the function once an element, so that a large block takes its time.
+Elements packed together are neighbours in row-major order here. On a device they are those that one thread holds, which
+depends on the layout. Python calls the function once per element, so a large block is slow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from triton.runtime.interpreter import TensorHandle, interpreter_semantic
 
 
 def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, **_: Any) -> Any:
-    """Takes the place of tl.map_elementwise. One block, or a tuple of them for a function that returns a tuple."""
+    """Replaces tl.map_elementwise. Returns one block, or a tuple of blocks for a function that returns a tuple."""
     pack = getattr(pack, "value", pack)
     blocks = interpreter_semantic.broadcast_tensors(*args)
     shape, count = blocks[0].handle.data.shape, blocks[0].handle.data.size

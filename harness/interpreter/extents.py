@@ -1,12 +1,12 @@
-"""Which memory each pointer of a kernel may reach, so that a load or store out of bounds is named, and does not happen.
+"""Which memory each pointer of a kernel may reach. A load or store out of bounds is reported and does not happen.
 
     kernel[grid](x, out, n)  ──►  x: BoundedPointer, with the extent of x's storage
-                                       │ its type: arithmetic, broadcasts and views hand it on as it is
+                                       │ its type: arithmetic, broadcasts and views pass it on unchanged
                                        ▼
-    tl.load(x + i, mask)     ──►  check: every lane that is not masked off lies inside, or OutOfBounds
+    tl.load(x + i, mask)     ──►  check: every unmasked lane lies inside, or OutOfBounds
 
-A chip has no such check: there the same access faults, or quietly reads and writes what lies beside. A tensor that is a
-view may be left as far as its storage goes. Not checked: a pointer that a kernel makes of an integer.
+A chip has no such check: there the same access faults, or silently reads or writes neighbouring data. A pointer to a
+view may reach the whole storage of the tensor. Not checked: a pointer that a kernel makes from an integer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ upstream_cat = InterpreterBuilder.create_cat
 
 
 class OutOfBounds(RuntimeError):
-    """A kernel loads from or stores to memory that is not of the tensor whose pointer it was given."""
+    """A kernel loads or stores outside the tensor whose pointer it was given."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The storage of a tensor that a kernel was given: addresses `begin` to `end`. The tensor begins at `address`."""
+    """The storage of a tensor argument: addresses `begin` to `end`. The tensor begins at `address`."""
 
     address: int
     begin: int
@@ -42,7 +42,8 @@ class Extent:
 
 
 class BoundedPointer(tl.pointer_type):
-    """A pointer's type that says which memory it may reach: one extent, more where a kernel has chosen between some."""
+    """A pointer type with the memory that it may reach: one extent, or several if a kernel has chosen between
+    pointers."""
 
     def __init__(self, like: tl.pointer_type, extents: tuple[Extent, ...]) -> None:
         super().__init__(like.element_ty, like.address_space, like.const)
@@ -50,7 +51,7 @@ class BoundedPointer(tl.pointer_type):
 
 
 class Provenance:
-    """Methods of the same names in InterpreterBuilder are replaced by these: what would lose a pointer's extent."""
+    """These methods replace those of the same names in InterpreterBuilder, which would lose a pointer's extent."""
 
     def create_bitcast(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:
         made = upstream_bitcast(self, src, dst_type)
@@ -69,7 +70,8 @@ class Provenance:
 
 
 def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
-    """`made` of pointers of `lhs` and `rhs`: they reach what either does; anything, where that is not known of one."""
+    """`made`, which combines pointers of `lhs` and `rhs`, with the extents of both. Unbounded if either is
+    unbounded."""
     kind = made.dtype
     if isinstance(kind, tl.pointer_type):
         if isinstance(lhs.dtype, BoundedPointer) and isinstance(rhs.dtype, BoundedPointer):
@@ -80,7 +82,7 @@ def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorH
 
 
 def extent_of(tensor: Any) -> Extent | None:
-    """The memory of a torch tensor, or of Triton's wrapper around one; None of what only has an address."""
+    """The storage of a torch tensor, or of Triton's wrapper around one. None for a bare address."""
     base = getattr(tensor, "base", tensor)
     if not hasattr(base, "untyped_storage"):
         return None
@@ -101,11 +103,11 @@ def bounded(pointer: tl.tensor, tensor: Any) -> tl.tensor:
 
 
 launched: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-"""The launch that goes on: the kernel, and what it was given."""
+"""The current launch: the kernel and its arguments."""
 
 
 def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
-    """Raise OutOfBounds if a lane that `mask` (a handle, an array or None) leaves on reaches beyond its tensor."""
+    """Raise OutOfBounds if an unmasked lane reaches beyond its tensor. `mask` is a handle, an array or None."""
     kind, addresses = pointers.dtype, pointers.data
     if not isinstance(kind, BoundedPointer) or not addresses.size:
         return
@@ -116,7 +118,7 @@ def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
         first, last = int(addresses.min()), int(addresses.max())
     for extent in kind.extents:
         if extent.begin <= first and last <= extent.end - size:
-            return  # as nearly all do, at the cost of two passes
+            return  # the usual case, at the cost of two passes
     inside = np.zeros(addresses.shape, np.bool_)
     for extent in kind.extents:
         inside |= (addresses >= extent.begin) & (addresses <= extent.end - size)
@@ -126,7 +128,7 @@ def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
 
 
 def explained(builder: Any, verb: str, extent: Extent, addresses: Any, outside: Any) -> str:
-    """`kernel f stores through out at element 96, which has elements 0 to 95 (float32, 8 x 12): ...`."""
+    """The message: `kernel f stores to out[96], which has elements 0 to 95 (float32, 8 x 12): ...`."""
     names: dict[Extent, str] = {}
     for known, name in arguments():  # one tensor may be two arguments
         names[known] = f"{names[known]}/{name}" if known in names else name
@@ -158,7 +160,7 @@ def holds(extent: Extent, address: int) -> bool:
 
 
 def arguments() -> Iterator[tuple[Extent, str]]:
-    """The tensors of the launch that goes on, with the names that the kernel calls them by."""
+    """The tensors of the current launch, with the names of the kernel's parameters."""
     for kernel, args, kwargs in launched[-1:]:
         for name, value in (*zip(kernel.arg_names, args, strict=False), *kwargs.items()):
             yield from within(name, value)

@@ -1,16 +1,18 @@
-"""Triton's front end on each specialisation of a kernel, before it is interpreted: what does not compile ends here too.
+"""Runs Triton's front end on each specialisation of a kernel before it is interpreted. A kernel that does not compile
+on a device fails here too.
 
     kernel[grid](x, n, BLOCK=64) ─► arguments bound and specialised as for a device ─► Triton's IR, verified, dropped
                                                              │
                                                              └─► CompilationError, as a device's launch raises it
 
-The card is the one that a CPU pretends to be, of sm_90. A launch with options or number formats that only AMD's backend
-has is for gfx942. No device is needed, and no code is made: what a backend alone refuses (shared memory over the limit,
-an instruction that the chip lacks) is for `check` to find. A block of more threads than any chip has is refused here.
+The target is sm_90, the card that a CPU pretends to be. A launch with options or number formats that only AMD's backend
+has is compiled for gfx942. No device is needed, and no code is generated. `check` finds what only a backend refuses
+(shared memory over the limit, an instruction that the chip lacks). A block with more threads than any chip allows is
+refused here.
 
 The process interprets, so Triton's own functions and the submission's are InterpretedFunctions, and an interpreted
-kernel leaves triton.language patched. Within `uninterpreted()` that is undone: triton.language is as it was imported,
-and wherever the front end comes upon an InterpretedFunction it is given the JITFunction of the same source.
+kernel leaves triton.language patched. `uninterpreted()` undoes that for a while: triton.language is as it was imported,
+and the front end gets the JITFunction of the same source for each InterpretedFunction.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ from harness.interpreter.refusal import CannotInterpret
 NVIDIA = GPUTarget("cuda", 10 * PRETENDED.major + PRETENDED.minor, PRETENDED.warp_size)
 AMD = GPUTarget("hip", "gfx942", 64)
 FOR_AMD = ("specified but unrecognised", "not supported in this architecture")
-"""What Triton says of an option (waves_per_eu, ...) and a number format (fp8e4b8, ...) that NVIDIA's backend lacks."""
+"""Triton's messages about an option (waves_per_eu, ...) or a number format (fp8e4b8, ...) that NVIDIA's backend lacks.
+"""
 
 MAX_THREADS = 1024
-"""Of a block, on every chip of NVIDIA's and AMD's: CUDA's and HIP's maxThreadsPerBlock."""
+"""The most threads per block on every chip of NVIDIA's and AMD's: CUDA's and HIP's maxThreadsPerBlock."""
 
 NOT_OF_A_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 
@@ -51,11 +54,12 @@ upstream_visit_attribute = CodeGenerator.visit_Attribute
 
 
 class FrontEnd(JITFunction[Any]):
-    """The kernel that an InterpretedFunction would be on a device. Compiles to Triton's IR; is never launched."""
+    """The kernel that an InterpretedFunction would be on a device. It compiles to Triton's IR and is never launched."""
 
     @property
     def cache_key(self) -> str:
-        """Of this process alone. Upstream's is made of the source of all that a kernel calls, for a cache on disk."""
+        """A key for this process only. Upstream's key hashes the source of all that a kernel calls, for a cache on
+        disk."""
         return f"{self.fn.__qualname__} {id(self)}"
 
     def get_capture_scope(self) -> dict[str, Any]:
@@ -74,18 +78,18 @@ class FrontEnd(JITFunction[Any]):
                 source.make_ir(target, options, functions, modules, context)
             except CannotInterpret:
                 raise
-            except RuntimeError as error:  # its own verifier's, which says why on stderr
+            except RuntimeError as error:  # the verifier's error; its reason goes to stderr
                 raise CompilationError(self.src, self.parse().body[0], str(error)) from error
         threads = options.num_warps * target.warp_size
         if threads > MAX_THREADS:
             why = f"{threads:,} threads a block, {options.num_warps} warps; there may be {MAX_THREADS:,}"
             raise CompilationError(self.src, self.parse().body[0], why)
-        kernels[key] = True  # what `run` looks for before it comes here again
+        kernels[key] = True  # marks the specialisation as compiled, so `run` does not come here again
         return True
 
 
 class CompilingDriver:
-    """Triton's driver as binding and specialising ask it. A device is the GPUTarget itself."""
+    """The part of Triton's driver that binding and specialising need. A device is the GPUTarget itself."""
 
     def __init__(self, target: GPUTarget) -> None:
         self.target = target
@@ -105,7 +109,7 @@ _imported: dict[Any, dict[str, Any]] = {}
 
 
 def remember_triton() -> None:
-    """Note how triton.language was imported. Call before anything of it is replaced."""
+    """Store triton.language as it was imported. Call this before any of it is replaced."""
     waiting: list[Any] = [module for name, module in sys.modules.items() if f"{name}.".startswith(LANGUAGE)]
     while waiting:
         owner = waiting.pop()
@@ -117,34 +121,35 @@ def remember_triton() -> None:
             for name, value in vars(owner).items()
             if (name not in NOT_OF_A_CLASS if is_class else not name.startswith("__"))
         }
-        if not is_class:  # what is in tl.extra is loaded under the names in sys.modules, and once more
+        if not is_class:  # modules of tl.extra are loaded under the names in sys.modules, and again under others
             waiting += [value for value in vars(owner).values() if is_of_language(value)]
 
 
 def is_of_language(value: Any) -> bool:
-    """Whether `value` is a module or a class of triton.language."""
+    """True if `value` is a module or a class of triton.language."""
     if isinstance(value, type):
         return f"{value.__module__}.".startswith(LANGUAGE)
     return isinstance(value, ModuleType) and f"{value.__name__}.".startswith(LANGUAGE)
 
 
 def compiled(value: Any) -> Any:
-    """`value`, or for an InterpretedFunction the JITFunction of the same source. Raises CannotInterpret without one."""
+    """`value`, or for an InterpretedFunction the JITFunction of the same source. Raises CannotInterpret if the source
+    cannot be read."""
     if not isinstance(value, InterpretedFunction):
         return value
     if value not in _compiled:
         try:
             _compiled[value] = FrontEnd(value.fn, **value.kwargs)
-        except ValueError as error:  # inspect's OSError, in Triton's words
+        except ValueError as error:  # inspect's OSError, reworded by Triton
             raise CannotInterpret(f"the source of kernel {value.fn.__name__} cannot be read: {error}") from error
     return _compiled[value]
 
 
 def check(kernel: InterpretedFunction[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Compile `kernel` as a launch with these arguments would, if it has not been yet.
+    """Compile `kernel` as a launch with these arguments would, unless that was done before.
 
-    Raises CompilationError, its message begun with the reason, the line and the target; for arguments that do not fit
-    the kernel what Triton raises, TypeError or KeyError.
+    Raises CompilationError with a message that begins with the reason, the line and the target. For arguments that do
+    not fit the kernel, raises what Triton raises: TypeError or KeyError.
     """
     function = compiled(kernel)
     args, kwargs = tuple(map(compiled, args)), {name: compiled(value) for name, value in kwargs.items()}
@@ -170,7 +175,7 @@ def compile_for(target: GPUTarget, function: FrontEnd, args: tuple[Any, ...], kw
 
 @contextmanager
 def uninterpreted() -> Iterator[None]:
-    """Triton as it is where nothing is interpreted."""
+    """Within the block, Triton is as in a process that does not interpret."""
     changed: list[tuple[Any, str, Any]] = []
     interpreting = knobs.runtime.interpret
     try:
@@ -201,10 +206,10 @@ ABSENT = object()
 
 
 def as_compiled(owner: Any, name: str, imported: Any) -> Any:
-    """What an attribute of triton.language is where nothing is interpreted."""
+    """The value of an attribute of triton.language in a process that does not interpret."""
     if isinstance(owner, ModuleType):
         return compiled(imported)
-    # A tensor's `sum` is tl.sum itself on a device; where Triton interprets, a Python function that calls it.
+    # On a device, a tensor's `sum` is tl.sum itself. In an interpreting process it is a Python function that calls it.
     of_module = _imported.get(sys.modules["triton.language"], {}).get(name)
     if owner is sys.modules["triton.language"].tensor and isinstance(of_module, InterpretedFunction):
         return compiled(of_module)
@@ -212,12 +217,12 @@ def as_compiled(owner: Any, name: str, imported: Any) -> Any:
 
 
 def visit_attribute(self: CodeGenerator, node: Any) -> Any:
-    """Takes the place of CodeGenerator.visit_Attribute: a function in a module of the submission's own choice."""
+    """Replaces CodeGenerator.visit_Attribute: it also converts functions in modules that the submission imported."""
     return compiled(upstream_visit_attribute(self, node))
 
 
 def explained(error: CompilationError) -> str:
-    """Which kernel or function of its does not compile, in which line of its file, and why, in a line."""
+    """One line that says which kernel or device function does not compile, in which line of its file, and why."""
     links = list(causes(error))
     why = next((text for link in reversed(links) if (text := said(link))), type(links[-1]).__name__)
     last = [link for link in links if isinstance(link, CompilationError)][-1]
@@ -229,7 +234,7 @@ def explained(error: CompilationError) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an error says of its own, in a line; "" for nothing."""
+    """The first line of an error's own message; "" if there is none."""
     text = error.error_message or "" if isinstance(error, CompilationError) else str(error)
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 

@@ -1,4 +1,4 @@
-"""The way in: puts Triton's interpreter right, once a process, by what the modules beside this one replace.
+"""The entry point: corrects Triton's interpreter, once per process, with the replacements from the other modules.
 
 install() ─► replacements() ─► self_check()
 """
@@ -18,7 +18,7 @@ is_installed = False
 
 
 def install() -> None:
-    """Put the interpreter right, once a process, and check that it is. Call before the submission is imported.
+    """Correct the interpreter, once per process, and check the result. Call this before the submission is imported.
 
     Raises InterpreterUnfit if triton was imported without TRITON_INTERPRET=1, or if the self-check fails.
     """
@@ -39,7 +39,8 @@ def install() -> None:
 
 
 def self_check() -> str | None:
-    """What the interpreter gets wrong, in a line, from kernels that take some tens of milliseconds; None if nothing."""
+    """The first wrong result of the interpreter, in one line, or None. It runs kernels that take some tens of
+    milliseconds."""
     from harness.interpreter import launch
     from harness.interpreter.self_check import first_failure
 
@@ -51,7 +52,7 @@ def self_check() -> str | None:
 
 
 def launches() -> int:
-    """Kernels interpreted so far in this process, those of the self-check not counted."""
+    """The number of kernels interpreted so far in this process, without those of the self-check."""
     from harness.interpreter import launch
 
     return launch.count
@@ -117,5 +118,5 @@ def replacements() -> list[tuple[Any, str, Any]]:
 
 
 def methods(ours: type) -> dict[str, Any]:
-    """What the class `ours` defines, which is what it replaces."""
+    """The methods that the class `ours` defines. They replace those of the same names."""
     return {name: value for name, value in vars(ours).items() if callable(value)}

@@ -31,7 +31,7 @@ upstream_patch_lang = upstream._patch_lang
 upstream_patch_core = upstream._patch_lang_core
 upstream_patch_tensor = upstream._patch_lang_tensor
 
-# Upstream checks every integer operation for overflow, at eight operations each, and then drops the finding.
+# Upstream checks every integer operation for overflow, which takes eight operations, and then ignores the result.
 OPTIONS = dataclasses.replace(
     upstream.interpreter_builder.options,
     sanitize_overflow=False,
@@ -40,15 +40,16 @@ OPTIONS = dataclasses.replace(
 
 count = 0
 front_end_first = True
-"""Off for the kernels of the self-check, which are known to compile."""
+"""False for the kernels of the self-check, which are known to compile."""
 
 patched_in_this_launch: set[int] = set()
 
 
 def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """Takes the place of InterpretedFunction.run.
+    """Replaces InterpretedFunction.run.
 
-    Raises CompilationError for what Triton's front end refuses, CannotInterpret, OutOfBounds, else what upstream does.
+    Raises CompilationError if Triton's front end refuses the kernel, CannotInterpret, OutOfBounds, or what upstream
+    raises.
     """
     global count
     count += not warmup
@@ -69,7 +70,7 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
 
 
 def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | None:
-    """The refusal that an exception of the interpreter was raised from, if it was one."""
+    """The refusal among an exception's causes, or None."""
     while error is not None:
         if isinstance(error, OutOfBounds):
             return OutOfBounds(str(error))
@@ -82,7 +83,8 @@ def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | N
 
 
 def implicit_cvt(arg: Any) -> Any:
-    """Takes the place of `_implicit_cvt`: a kernel argument that is not constexpr, as the tensor it is on a device."""
+    """Replaces `_implicit_cvt`: turns a kernel argument that is not constexpr into the tensor that it is on a
+    device."""
     if isinstance(arg, bool):
         return tl.tensor(TensorHandle(np.array([arg], np.bool_), tl.int1), tl.int1)
     if isinstance(arg, float):
@@ -92,7 +94,7 @@ def implicit_cvt(arg: Any) -> Any:
 
 
 def patch_lang(fn: Any) -> Any:
-    """Takes the place of `_patch_lang`, which upstream repeats, at a cost, at every call of a device function."""
+    """Replaces `_patch_lang`. Upstream repeats it at every call of a device function, which is slow."""
     visible = {id(value) for value in fn.__globals__.values() if value is tl or value is tl.core}
     if visible and visible <= patched_in_this_launch:
         return upstream._LangPatchScope()
@@ -101,7 +103,7 @@ def patch_lang(fn: Any) -> Any:
 
 
 def patch_core(lang: Any, scope: Any) -> None:
-    """Takes the place of `_patch_lang_core`."""
+    """Replaces `_patch_lang_core`."""
     upstream_patch_core(lang, scope)
     upstream_to_ir = lang.dtype.to_ir
 
@@ -114,7 +116,7 @@ def patch_core(lang: Any, scope: Any) -> None:
 
 
 def patch_tensor(tensor: Any, scope: Any) -> None:
-    """Takes the place of `_patch_lang_tensor`."""
+    """Replaces `_patch_lang_tensor`."""
     upstream_patch_tensor(tensor, scope)
     scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 

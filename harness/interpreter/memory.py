@@ -1,10 +1,10 @@
-"""What an interpreted kernel does to memory, where Triton's interpreter gets it wrong or looks away.
+"""The memory accesses of an interpreted kernel that Triton's interpreter gets wrong or does not check.
 
-    out of bounds              every load, store and atomic is held against its tensor first (extents)
+    out of bounds              every load, store and atomic is checked against its tensor first (extents)
     atomic_add on bf16         one element after another, in order; each sum rounds to bf16 (upstream refuses)
     loads that pad with NaN    the NaN of the element's type (upstream converts NaN to an integer)
 
-Block pointers and tensor descriptors come to loads and stores of single elements here, so that one check does for all.
+Block pointers and tensor descriptors end up as loads and stores of single elements here, so one check covers all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ upstream_block_pointer_load: Any = getattr(InterpreterBuilder, "create_tensor_po
 
 
 class Memory:
-    """Methods of the same names in InterpreterBuilder are replaced by these; `self` is the InterpreterBuilder."""
+    """These methods replace those of the same names in InterpreterBuilder; `self` is the InterpreterBuilder."""
 
     def create_masked_load(self, ptrs: TensorHandle, mask: Any, *rest: Any, **named: Any) -> TensorHandle:
         extents.check(self, "loads", ptrs, mask)

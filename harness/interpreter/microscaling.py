@@ -5,8 +5,8 @@
 
     acc + (lhs * scale) @ (rhs * scale), products and sums in float32
 
-Scales are E8M0 bytes, 2**(byte - 127) with 255 as NaN, or e4m3 values; block is 32 or 16. Triton's interpreter has no
-dot_scaled before 3.9, and 3.9's reads bf16 operands through float16; this serves every version.
+Scales are E8M0 bytes, 2**(byte - 127) with 255 as NaN, or e4m3 values. The block is 32 or 16. Triton's interpreter has
+no dot_scaled before 3.9, and 3.9's reads bf16 operands through float16. This one serves every version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ upstream_dot_scaled = TritonSemantic.dot_scaled
 
 
 class FloatFormat(str):
-    """The name of an operand's format. Until 3.8 Triton asks it for `.value`, which the interpreter's strings lack."""
+    """The name of an operand's format. Until 3.8 Triton reads its `.value`, which the interpreter's strings lack."""
 
     @property
     def value(self) -> str:
@@ -40,13 +40,13 @@ def dot_scaled(
     rhs_format: Any,
     *rest: Any,
 ) -> Any:
-    """Takes the place of TritonSemantic.dot_scaled."""
+    """Replaces TritonSemantic.dot_scaled."""
     left, right = (FloatFormat(getattr(name, "value", name)) for name in (lhs_format, rhs_format))
     return upstream_dot_scaled(self, lhs, lhs_scale, left, rhs, rhs_scale, right, *rest)
 
 
 class Microscaling:
-    """Methods of the same names in InterpreterBuilder are replaced by these."""
+    """These methods replace those of the same names in InterpreterBuilder."""
 
     def create_dot_scaled(
         self,
@@ -73,7 +73,7 @@ class Microscaling:
 
 
 def unpacked(operand: TensorHandle, format: Any, axis: int) -> Array:
-    """float32 values of `operand`; e2m1 bytes become two values along `axis`, the low nibble first."""
+    """float32 values of `operand`. A byte of e2m1 becomes two values along `axis`, the low nibble first."""
     if format != _ir.ScaleDotElemTypeTY.E2M1:
         return decode(operand.data, operand.dtype.scalar).astype(np.float32, copy=False)
     codes = np.moveaxis(operand.data.view(np.uint8), axis, -1)
@@ -82,7 +82,8 @@ def unpacked(operand: TensorHandle, format: Any, axis: int) -> Array:
 
 
 def spread(scale: TensorHandle, k: int) -> Array:
-    """float32 factor of every element along K, from one a block: [..., rows, K / block] to [..., rows, K]."""
+    """The float32 factor of every element along K, from one scale per block: [..., rows, K / block] to [..., rows,
+    K]."""
     if scale.dtype.scalar.is_fp8():
         factor = decode(scale.data, scale.dtype.scalar)
     else:

@@ -1,15 +1,14 @@
-"""The number formats that numpy lacks: bf16, fp8 and fp4, as bit patterns to and from values.
+"""The number formats that numpy lacks: bf16, fp8 and fp4, from bit patterns to values and back.
 
     bf16      float8e5 (e5m2)   float8e4nv (e4m3fn)   float8e5b16 (e5m2fnuz)   float8e4b8 (e4m3fnuz)   e2m1
       |            |                  |                       |                        |              |
       +--- decode: exact, to float32 ------------------------------------------------------------------+
       +--- encode: round to nearest even -------------------------------------------------------------- (not e2m1)
 
-Rounding follows what Triton compiles, read from the code it emits for sm_90, gfx942 and gfx950 (3.7.1):
-bf16 overflows to Inf; fp8 saturates to the largest finite value (`cvt.rn.satfinite` on NVIDIA, mode bit FP16_OVFL on
-AMD, triton pull request 7337); so does Inf in the OCP formats, as on sm_90 and in gfx942's software conversion, while
-the FNUZ formats turn Inf into their one NaN.
-That is not torch's `.to(torch.float8_*)`, which gives NaN or Inf.
+Rounding follows the code that Triton 3.7.1 emits for sm_90, gfx942 and gfx950. bf16 overflows to Inf. fp8 saturates to
+the largest finite value (`cvt.rn.satfinite` on NVIDIA, mode bit FP16_OVFL on AMD, triton pull request 7337). Inf
+saturates too in the OCP formats, as on sm_90 and in gfx942's software conversion. The FNUZ formats turn Inf into their
+one NaN. torch's `.to(torch.float8_*)` differs: it gives NaN or Inf.
 """
 
 from __future__ import annotations
@@ -54,12 +53,13 @@ class Float8:
 
     @cached_property
     def midpoints(self) -> Array:
-        """float32 midpoints between neighbouring finite magnitudes: exact, they need one bit more than the format."""
+        """float32 midpoints between neighbouring finite magnitudes. They are exact, because they need one bit more than
+        the format."""
         finite = self.values[: self.largest_code + 1]
         return (finite[1:] + finite[:-1]) / 2
 
     def encode(self, values: Array) -> Array:
-        """uint8 codes nearest to float16 or float32 `values`, ties to the even code, magnitudes saturating."""
+        """The uint8 codes nearest to float16 or float32 `values`. Ties go to the even code; magnitudes saturate."""
         magnitude = np.abs(values).astype(np.float32)
         below = np.searchsorted(self.midpoints, magnitude, side="left")
         above = np.searchsorted(self.midpoints, magnitude, side="right")  # differs from `below` on a tie only
@@ -91,7 +91,7 @@ TF32_BITS = np.uint32(0xFFFFE000)
 
 
 def is_stored_as_bits(kind: tl.dtype) -> bool:
-    """Whether the interpreter holds `kind` as unsigned integers, because numpy has no such type."""
+    """True if the interpreter holds `kind` as unsigned integers, because numpy has no such type."""
     return kind.name == "bf16" or kind.name.startswith("fp8")
 
 
@@ -129,7 +129,7 @@ def encode_bf16(values: Array) -> Array:
     rounded >>= 16
     code = rounded.astype(np.uint16)
     is_nan = np.isnan(values)
-    # Adding to a NaN's mantissa could have carried it into Inf or -0.
+    # Adding to a NaN's mantissa could carry into Inf or -0.
     return np.where(is_nan, BF16_NAN, code) if is_nan.any() else code
 
 
@@ -140,12 +140,12 @@ def encode_bf16_toward_zero(values: Array) -> Array:
 
 
 def tf32_toward_zero(values: Array) -> Array:
-    """float32 `values` with the 10 bits of mantissa that a tensor core reads; NaN stays NaN."""
+    """float32 `values` truncated to the 10 mantissa bits that a tensor core reads. NaN stays NaN."""
     return np.where(np.isnan(values), values, (values.view(np.uint32) & TF32_BITS).view(np.float32))
 
 
 def tf32_nearest(values: Array) -> Array:
-    """float32 `values` rounded to 10 bits of mantissa, ties away from zero, as cvt.rna.tf32.f32 does."""
+    """float32 `values` rounded to 10 mantissa bits, ties away from zero, as cvt.rna.tf32.f32 does."""
     return np.where(np.isfinite(values), ((values.view(np.uint32) + 0x1000) & TF32_BITS).view(np.float32), values)
 
 
@@ -158,10 +158,10 @@ def toward_zero(values: Array, dtype: type[np.floating[Any]]) -> Array:
 
 
 def round_to_odd(values: Array) -> Array:
-    """float64 `values` as float32, inexact ones to the neighbour with an odd last bit.
+    """float64 `values` as float32. Inexact values go to the neighbour with an odd last bit.
 
-    A second rounding to bf16 is then right (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008);
-    LLVM lowers float64 to bf16 the same way.
+    A second rounding to bf16 is then correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
+    2008). LLVM lowers float64 to bf16 the same way.
     """
     truncated = toward_zero(values, np.float32)
     inexact = (truncated.astype(np.float64) != values) & np.isfinite(values)

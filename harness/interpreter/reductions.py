@@ -1,16 +1,16 @@
 """tl.reduce and tl.associative_scan on numpy, rounding where the chip does.
 
-Triton reduces in the type it is given: on bf16 and fp16 a sum compiles to add.bf16 and add.f16 in a tree, so every
+Triton reduces in the type of its input: a sum of bf16 or fp16 compiles to a tree of add.bf16 or add.f16, so every
 addition rounds. Here a 16-bit sum is the tree of neighbours
 
     x0 x1 x2 x3   ──►   x0+x1  x2+x3   ──►   (x0+x1)+(x2+x3)
 
-one of the orders the hardware may take (which one depends on the layout). A 16-bit scan runs from the first element to
+This is one of the orders that the hardware may use; the layout decides. A 16-bit scan runs from the first element to
 the last. Until 3.8 tl.max, tl.min, tl.cumsum and tl.cumprod promote bf16 to float32 themselves, as when compiled.
 
-NaN: max and min ignore it, as compiled code does. argmax and argmin ignore it too; there the hardware's answer depends
-on the order of the reduction. Ties go to the smallest index, with tie_break_left=False as well.
-Combining functions of the kernel's own go through Triton's slow path, one element at a time.
+NaN: max and min ignore it, as compiled code does. argmax and argmin ignore it too; on hardware their answer depends on
+the order of the reduction. Ties go to the smallest index, also with tie_break_left=False. A kernel's own combining
+functions go through Triton's slow path, one element at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXTREMES_WITH_INDEX: dict[Any, Any] = {
 
 
 class Reduction:
-    """Takes the place of the method of the same name in ReduceOps; `input` is a tuple of tl.tensor."""
+    """Replaces the method of the same name in ReduceOps; `input` is a tuple of tl.tensor."""
 
     axis: int | None
     keep_dims: bool
@@ -66,7 +66,7 @@ class Reduction:
 
 
 class Scan:
-    """Takes the place of the method of the same name in ScanOps; `input` is a tuple of tl.tensor."""
+    """Replaces the method of the same name in ScanOps; `input` is a tuple of tl.tensor."""
 
     axis: int
     reverse: bool
@@ -84,7 +84,7 @@ class Scan:
 
 
 class SameTypes:
-    """A combining function that must return the types it was given, as the compiler demands.
+    """A combining function that must return the types of its arguments, as the compiler demands.
 
     Upstream would store a float32 result in a bf16 accumulator as an integer.
     """
@@ -102,7 +102,8 @@ class SameTypes:
 
 
 def tree_sum(handle: TensorHandle, axis: int | None, keep_dims: bool) -> TensorHandle:
-    """Sum of a bf16 or fp16 block along `axis` (None: all of it), rounded after every addition of neighbours.
+    """The sum of a bf16 or fp16 block along `axis` (None: of the whole block), rounded after every addition of
+    neighbours.
 
     Raises CannotInterpret for fp8, as operand() does.
     """
@@ -116,7 +117,7 @@ def tree_sum(handle: TensorHandle, axis: int | None, keep_dims: bool) -> TensorH
 
 
 def extreme_number(pick: np.ufunc, values: Array, axis: int | None, keep_dims: bool) -> Any:
-    """np.maximum or np.minimum of `values` along `axis` (None: all), NaN passed over; NaN if there is nothing else."""
+    """np.maximum or np.minimum of `values` along `axis` (None: all). NaN is ignored unless there is nothing else."""
     is_nan = np.isnan(values)
     if not is_nan.any():
         return pick.reduce(values, axis=axis, keepdims=keep_dims)
@@ -126,13 +127,15 @@ def extreme_number(pick: np.ufunc, values: Array, axis: int | None, keep_dims: b
 
 
 def first_index(values: Array, best: Array, indices: Array, axis: int | None) -> Array:
-    """The smallest of `indices` at which `values` has the `best` of its slice; of all of them if all are NaN."""
+    """The smallest of `indices` at which `values` equals the `best` of its slice. If all are NaN, the smallest of
+    all."""
     chosen = (values == best) | np.isnan(best)
     return np.where(chosen, indices, np.iinfo(indices.dtype).max).min(axis=axis, keepdims=True)
 
 
 def running(handle: TensorHandle, axis: int, reverse: bool, step: np.ufunc) -> Array:
-    """bf16 bits of the running sum or product of a bf16 block along `axis`, rounded after every step. Refuses fp8."""
+    """bf16 bits of the running sum or product of a bf16 block along `axis`, rounded after every step. Raises
+    CannotInterpret for fp8."""
     order = slice(None, None, -1 if reverse else 1)
     values = np.moveaxis(operand(handle), axis, 0)[order]
     total = [values[0]]

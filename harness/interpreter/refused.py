@@ -1,8 +1,8 @@
-"""Operations that Triton's interpreter does not offer, refused by name instead of failing obscurely or returning None.
+"""Refuses operations that Triton's interpreter lacks, by name. Upstream would fail obscurely or return None.
 
 tl.inline_asm_elementwise          an instruction of one target
 tl.extra.libdevice, .cuda, .hip    functions that exist as device code only
-whatever else InterpreterBuilder has no method for in this version
+anything else that InterpreterBuilder has no method for in this version
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.interpreter.refusal import CannotInterpret
 
 
 class Refused:
-    """Methods of the same names in InterpreterBuilder are replaced by these."""
+    """These methods replace those of the same names in InterpreterBuilder."""
 
     def create_inline_asm(self, inlineAsm: str, *rest: Any) -> NoReturn:
         raise CannotInterpret(f"inline assembly: {' '.join(inlineAsm.split())[:60]}")
@@ -40,7 +40,8 @@ class Refused:
 
 
 def external_functions() -> Iterator[tuple[ModuleType, str, Callable[..., NoReturn]]]:
-    """(module, name, refusing function) of each function of tl.extra; the portable libdevice's stubs return None."""
+    """(module, name, refusing function) for each function of tl.extra. Without this the portable libdevice's stubs
+    return None."""
     backends = [getattr(extra, name.rpartition(".")[2]) for name in extra.__all__]
     modules = [libdevice, *backends, *(backend.libdevice for backend in backends if hasattr(backend, "libdevice"))]
     for module in modules:

@@ -1,6 +1,6 @@
-"""Small kernels whose results are known, run through the interpreter as a submission's are.
+"""Small kernels with known results, run through the interpreter as a submission's kernels are.
 
-Each check is a claim, a kernel and the values it must give; first_failure() names the first that does not hold.
+Each check has a claim, a kernel and the values it must give. first_failure() names the first claim that does not hold.
 The values are written out or come from torch, never from the code under test.
 """
 
@@ -117,7 +117,7 @@ def autotuned_kernel(y, N: tl.constexpr):
 
 
 def first_failure() -> str | None:
-    """The first claim that does not hold, in a line; None if all do."""
+    """The first claim that does not hold, in one line. None if all hold."""
     for claim, check in CHECKS.items():
         try:
             holds = check()
@@ -199,7 +199,7 @@ def integers() -> bool:
 
 
 def scans() -> bool:
-    x = torch.tensor([1.0, 2**-8, 2**-8, 2**-7]).bfloat16()  # each tie is rounded away before the next is added
+    x = torch.tensor([1.0, 2**-8, 2**-8, 2**-7]).bfloat16()  # each tie is rounded away before the next addend
     y = torch.empty(4)
     scan_kernel[(1,)](x, y, 4)
     return same(y, [1.0, 1.0, 1.0, 1 + 2**-7])
@@ -238,7 +238,7 @@ EIGHT_BIT = [1.0625, 1.1875, 1e9, -1e9, 2**-10, NAN]
 
 SMALL = torch.tensor(1e-40).bfloat16().item()  # subnormal in bf16
 
-# claim: (values, what the cast must give, source type, target type)
+# claim: (values, expected results of the cast, source type, target type)
 CASTS: dict[str, tuple[list[float], list[float], torch.dtype, torch.dtype]] = {
     "float32 to bf16 rounds to nearest even": (TIE_TO_EVEN, TIE_ROUNDED, torch.float32, torch.bfloat16),
     "bf16 to float32 is exact": ([1.5, NAN, -INF, SMALL], [1.5, NAN, -INF, SMALL], torch.bfloat16, torch.float32),

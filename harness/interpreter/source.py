@@ -1,4 +1,4 @@
-"""Where a kernel's Python means something else to Triton's compiler than to Python, rewritten before it is interpreted.
+"""Rewrites the constructs of a kernel that mean something else to Triton's compiler than to Python.
 
     in the kernel                   Python does                          the compiler does, and so do we
     a and b, a or b, not a          truth of a block: always true        element by element
@@ -32,14 +32,14 @@ upstream_rewrite = upstream.FunctionRewriter.rewrite_ast
 
 
 class Transformer:
-    """Takes the place of FunctionRewriter.ast_transformer: our pass, then upstream's."""
+    """Replaces FunctionRewriter.ast_transformer: our pass, then upstream's."""
 
     def visit(self, tree: ast.AST) -> ast.AST:
         return upstream_transformer.visit(ast.fix_missing_locations(CompilerMeaning().visit(tree)))
 
 
 def rewrite_ast(self: Any) -> Any:
-    """Takes the place of FunctionRewriter.rewrite_ast, which runs a kernel it cannot read as plain Python."""
+    """Replaces FunctionRewriter.rewrite_ast, which runs a kernel without readable source as plain Python."""
     try:
         inspect.getsourcelines(self.fn)
     except (OSError, TypeError) as error:
@@ -62,7 +62,9 @@ class CompilerMeaning(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) > 1 and not COMPARES_CHAINS:
-            raise CannotInterpret(f"`{ast.unparse(node)}`: triton {triton.__version__} compiles no chained comparison")
+            raise CannotInterpret(
+                f"`{ast.unparse(node)}`: triton {triton.__version__} does not compile a chained comparison"
+            )
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -88,7 +90,7 @@ class CompilerMeaning(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call) and is_range(node.iter.func):
-            # Upstream makes a tensor of whatever a kernel assigns, as the compiler does.
+            # Upstream makes a tensor of every value that a kernel assigns, as the compiler does.
             index = node.target.id
             node.body.insert(0, ast.Assign([ast.Name(index, ast.Store())], ast.Name(index, ast.Load())))
         return node
@@ -99,7 +101,7 @@ def call(node: ast.AST, name: str, arguments: list[Any]) -> ast.Call:
 
 
 def is_range(function: ast.AST) -> bool:
-    """Whether `function` is written `range` or `<module>.range`; static_range counts at compile time."""
+    """True if `function` is written `range` or `<module>.range`. A static_range counts at compile time."""
     return getattr(function, "id", None) == "range" or getattr(function, "attr", None) == "range"
 
 
@@ -116,7 +118,7 @@ def kernel_or(*operands: Callable[[], Any]) -> Any:
 
 
 def connective(operands: tuple[Callable[[], Any], ...], elementwise: Callable[..., Any], absorbing: bool) -> Any:
-    """`and` (absorbing False) or `or` (absorbing True) of values that are evaluated when it is their turn."""
+    """`and` (absorbing False) or `or` (absorbing True) of values that are evaluated one by one."""
     value = operands[0]()
     for operand in operands[1:]:
         if not is_block(value):
@@ -137,7 +139,8 @@ def kernel_not(value: Any) -> Any:
 
 
 def kernel_extreme(function: Callable[..., Any], *operands: Any, **named: Any) -> Any:
-    """The call `function(*operands)` of what a kernel calls min or max: Triton's, if it is the builtin on tensors."""
+    """The call `function(*operands)` where a kernel writes min or max: Triton's function if it is the builtin on
+    tensors."""
     builtin = function is builtins.min or function is builtins.max
     if not builtin or len(operands) < 2 or not any(isinstance(operand, tl.tensor) for operand in operands):
         return function(*operands, **named)
@@ -149,7 +152,7 @@ def kernel_extreme(function: Callable[..., Any], *operands: Any, **named: Any) -
 
 
 def kernel_tuple(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`values` with floats as scalars. Integers stay: a tuple of them may be a shape."""
+    """`values` with floats as scalars. Integers stay, because a tuple of them may be a shape."""
     return tuple(interpreter_semantic.to_tensor(v) if isinstance(v, float) else v for v in values)
 
 

@@ -9,13 +9,15 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
 
 the call      session (the exchange with one worker), stage (its memory), reply, structure, printed, worker_program
 the clock     clocks (which one), clock (a CPU's), sandwich and hold (a GPU's), worker_clock (where neither works),
-              constants, clock_calibration and null_worker (what timing itself takes), pace, sitting, timed_process,
-              bounds, anchor, conditions
+              null_calls, clock_calibration and null_worker (what timing itself takes), pace, sitting, timed_process,
+              bounds, anchor
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
-              ratios (all calls), mismatch and hints (the report), death (how a process ended)
+              ratios (all calls), mismatch, ranges and hints (the report), death (how a process ended)
+the run       measured (latencies, the score), marks (labels; why it is not ranked), ending (the verdict, in words)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
-other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),
-              opinion (what a folder's checker says), copies, canaries, scope, baselines; emulation, profiled
+other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), conditions (what that code draws
+              and finds in memory), checker and opaque (who decides), opinion (what a folder's checker says), copies,
+              canaries, scope, baselines; emulation, profiled
 at hand       assembly, spare; examination (the test cases), precompilation (compiling ahead); exemplar (which wrong
               case is shown), mistakes (a problem's own)
 """

@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 
-from harness.judge.constants import Constants
 from harness.judge.entrant import Entrant, Unclockable
+from harness.judge.null_calls import Constants
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.judge.constants import Constants
+from harness.judge.null_calls import Constants
 from harness.judge.pace import Pace
 from harness.judge.sitting import Sitting
 from harness.model import Device, Manner
@@ -22,6 +22,10 @@ CPU_SHARE, CPU_NS = 0.05, 150e3
 CPU_NS_A_BYTE = 0.1
 """What copying a new output to the judge's memory takes, which a submission that finds that memory and writes there
 saves: 1.3 ms for 16.8 MB (AMD EPYC, 2026-11-22)."""
+
+CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
+"""What the worker's own steps take for each output but the first, and for the call of a module, which a submission
+without them saves as well: 12 and 65 us with caches that were emptied (AMD EPYC, 2 busy processors, 2026-11-24)."""
 
 GATED_NS, LONG_NS = 1e3, 5e3
 """What is added in these manners: the gate's own constant differs by as much from worker to worker, and so long before
@@ -39,7 +43,9 @@ def of(
         low, high = np.quantile(null_ns, (0.25, 0.75)).tolist() if null_ns else (0.0, 0.0)
         # What null calls take more than before a submission was there may be its doing.
         more_ns = max((sitting.subtracted_ns - constants.null_ns for sitting in sittings), default=0.0)
-        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + CPU_NS_A_BYTE * pace.copied_bytes
+        steps_ns = CPU_NS_A_BYTE * pace.copied_bytes + CPU_NS_AN_OUTPUT * max(pace.outputs - 1, 0)
+        steps_ns += CPU_NS_A_MODEL * pace.of_a_model
+        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + steps_ns
     bound_ns = GPU_SHARE * latency_ns + GPU_NS
     gated, long = pace.manner.gated and (pace.own_constant or pace.manner.long), pace.manner.long
     if gated or long:

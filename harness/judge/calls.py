@@ -19,10 +19,10 @@ from harness.command import typed
 from harness.judge import hints
 from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
-from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
 from harness.judge.emulation import SHARE_OF_A_WAVE
 from harness.judge.inputs import Call, Dealer
+from harness.judge.null_calls import Constants
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault, Raised
 from harness.judge.seeds import Seeds
@@ -123,6 +123,11 @@ class Caller:
         if not tests or self._problem.partial:
             return None
         return min(tests, key=self._reference.most_bytes).key
+
+    @property
+    def calls_a_model(self) -> bool:
+        """Whether a call is one of a module of torch's, in the place of a function."""
+        return self._problem.foreign is not None and self._problem.foreign.form == "kernelbench"
 
     @property
     def simulated(self) -> bool:

@@ -1,4 +1,4 @@
-"""What timing a call takes on this device, before a submission is timed on it: the constants of `constants`, measured
+"""What timing a call takes on this device, before a submission is timed on it: the constants of `null_calls`, measured
 with calls of the problem's own cases to a worker without a submission."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from harness.judge.calls import Caller, Series
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
-from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
+from harness.judge.null_calls import CAP_CALLS, Unusable, cap, measure
 from harness.judge.null_worker import NullWorker
 from harness.model import Case, Manner
 from harness.progress import Narrate, Step, tell

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.judge.selection import Selection
-from harness.judge.tally import Heads, Tally, wanted
+from harness.judge.tally import Heads, Tally
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
@@ -66,17 +66,19 @@ class Difference:
             return Excess(limit="bitwise", ratio=NEVER if self.different_bits else 0.0)
         if self.bad_specials:
             return Excess(limit="nan_or_inf", ratio=NEVER)
-        values = {
+        figures = self.figures(name)
+        ratios = [
+            Excess(limit=limit, ratio=_ratio(figures[limit], bound)) for limit, bound in tolerance.of_each_call.items()
+        ]
+        return max(ratios, key=lambda excess: excess.ratio)
+
+    def figures(self, name: str) -> dict[str, float]:
+        """What a limit of each call holds for, by its name; elements miss by the tolerance called `name`."""
+        return {
             "max_mismatch": self.mismatches[name] / max(self.elements, 1),
             "rel_l2": self.rel_l2,
             "row_rel_l2": self.worst_row,
         }
-        ratios = [
-            Excess(limit=limit, ratio=_ratio(value, bound))
-            for limit, value in values.items()
-            if (bound := getattr(tolerance, limit)) is not None
-        ]
-        return max(ratios, key=lambda excess: excess.ratio)
 
 
 def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) -> None:
@@ -94,9 +96,10 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
         chunks += [_Chunk(total, shared, own, rows) for rows in _row_ranges(total.expected)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
-    for total in found:
-        if not total.is_state and total.expected.is_floating_point() and any(map(wanted, tolerances.values())):
-            total.tally = Tally()
+    if any(tolerance.limits_many_calls for tolerance in tolerances.values()):
+        for total in found:
+            if not total.is_state and total.expected.is_floating_point():
+                total.tally = Tally()
     for chunk in chunks:
         total, want, got = chunk.total, chunk.want, chunk.copied()
         if total.tally is not None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from harness.catalog.config import EvalConfig
 from harness.errors import PodiumError, UsageError
+from harness.judge import marks
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.entrant import Entrant, Unclockable
 from harness.judge.null_worker import NullWorker
@@ -31,9 +32,9 @@ from harness.judge.reference import open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
-from harness.judge.sitting import Sitting, too_many_void
+from harness.judge.sitting import Sitting
 from harness.machine.neighbours import Neighbours
-from harness.model import Case, Device, Ending, Label, Problem, Skipped, Submission, Verdict
+from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, about, named, tell
 from harness.ranking import roofline, stats
 from harness.ranking.comparison import PairedMeasurement
@@ -233,13 +234,10 @@ class _Match:
         """One case's samples. Raises Disqualified for a latency below the floor."""
         floor = roofline.floor(self._sides[0].entrant.cost(case), self._device)
         samples = [tuple(sitting.latency_ns for sitting in sittings) for sittings in self._sittings[case.key]]
-        labels = set()
-        for side, sittings, samples_ns in zip(self._sides, self._sittings[case.key], samples, strict=True):
-            labels |= {Label.VOIDED} if too_many_void([sittings]) else set()
-            labels |= {Label.CROWDED} if 2 * sum(sitting.crowded for sitting in sittings) > len(sittings) else set()
+        for side, samples_ns in zip(self._sides, samples, strict=True):
             latency_ns = stats.geometric_mean([stats.interquartile_mean(each) for each in samples_ns])
             if floor is not None and latency_ns < (1 - BELOW_FLOOR_SHARE) * floor.latency_ns:
                 times = f"{latency_ns / 1e3:.2f} us, less than the {floor.latency_ns / 1e3:.2f} us"
                 raise UsageError(f"{side.name}: {case.label} took {times} that the device needs at its peak")
         a, b = map(tuple, samples)
-        return PairedMeasurement(case, a, b, tuple(sorted(labels)))
+        return PairedMeasurement(case, a, b, marks.labels_of_pairs(self._sittings[case.key]))

@@ -21,13 +21,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from harness.judge import hints
+from harness.judge import hints, ranges
 from harness.judge.checked_call import CheckedCall
 from harness.judge.difference import Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
-RANGES_SHOWN = 6
 BITWISE_NEAR = 1e-6
 HINT = "  hint    "
 
@@ -117,7 +116,7 @@ def _lines(
     # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
     called = [axis or f"axis {dim}" for dim, axis in enumerate(axes)]
-    along = [(axis, _along(where, dim)) for dim, axis in enumerate(called[: where.dim()]) if dim != sampled]
+    along = [(axis, ranges.along(where, dim)) for dim, axis in enumerate(called[: where.dim()]) if dim != sampled]
     lines += [f"  {axis:<7} {text}" for axis, text in along if text and not empty]
     if left is not None and left.shape == difference.actual.shape:
         if hint := hints.kept(difference.expected, difference.actual, left):
@@ -156,11 +155,14 @@ def _headline(
         rule = f"outside atol {tolerance.atol:g} + rtol {tolerance.rtol:g} x |expected|"
         allowed = f"at most {100 * tolerance.max_mismatch:g} % may be" if tolerance.max_mismatch else "none may be"
         reasons.append(f"{share} are {rule}, {allowed}")
-    for limit, value in (("rel_l2", difference.rel_l2), ("row_rel_l2", difference.worst_row)):
-        if (bound := getattr(tolerance, limit)) is not None:
-            reasons.append(f"{limit}{rest} {value:.3g} (limit {bound:g}{', over' if value > bound else ''})")
-    if rows_over is not None and bool(rows_over.any()):
-        reasons[-1] += f" in {int(rows_over.sum()):,} of {rows_over.numel():,} rows"
+    figures = difference.figures(name)
+    for limit, bound in tolerance.of_each_call.items():
+        if limit == "max_mismatch":
+            continue
+        value, where = figures[limit], ""
+        if limit == "row_rel_l2" and rows_over is not None and bool(rows_over.any()):
+            where = f" in {int(rows_over.sum()):,} of {rows_over.numel():,} rows"
+        reasons.append(f"{limit}{rest} {value:.3g} (limit {bound:g}{', over' if value > bound else ''}){where}")
     return f"{difference.name}: " + "; ".join(reasons) + f"; tolerance {name}"
 
 
@@ -297,33 +299,3 @@ def _shown(value: torch.Tensor, bitwise: bool) -> str:
     return (
         f"{number} (0x{int(bits(value)) & (1 << 8 * value.itemsize) - 1:0{2 * value.itemsize}x})" if bitwise else number
     )
-
-
-def _along(wrong: torch.Tensor, dim: int) -> str | None:
-    """Where along one axis the wrong elements lie, in words; None for an axis of one."""
-    length = wrong.shape[dim]
-    if length < 2 or not bool(wrong.any()):
-        return None
-    others = [d for d in range(wrong.dim()) if d != dim]
-    share = wrong.float().mean(dim=others) if others else wrong.float()
-    hit = (share > 0).nonzero().flatten().tolist()
-    if len(hit) > 0.9 * length and float(share.max()) < 4 * float(share.mean()):
-        return f"spread over all {length} ({_percent(share.min())} to {_percent(share.max())} % of each)"
-    ranges = _ranges(hit)
-    shown = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges[:RANGES_SHOWN])
-    more = f" and {len(ranges) - RANGES_SHOWN} more ranges" if len(ranges) > RANGES_SHOWN else ""
-    return f"at {shown}{more} (of 0-{length - 1}; up to {_percent(share.max())} % of each)"
-
-
-def _percent(share: torch.Tensor) -> str:
-    return f"{100 * float(share):.0f}" if share >= 0.1 else f"{100 * float(share):.2g}"
-
-
-def _ranges(indices: list[int]) -> list[tuple[int, int]]:
-    ranges: list[tuple[int, int]] = []
-    for index in indices:
-        if ranges and ranges[-1][1] == index - 1:
-            ranges[-1] = (ranges[-1][0], index)
-        else:
-            ranges.append((index, index))
-    return ranges

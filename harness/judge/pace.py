@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.judge.clock import Answer, Void
-from harness.judge.constants import GATED_ABOVE_NS, LONG_ABOVE_NS
+from harness.judge.null_calls import GATED_ABOVE_NS, LONG_ABOVE_NS
 from harness.model import Manner
 
 
@@ -15,7 +15,8 @@ class Pace:
     """`count` calls in each process, in this `manner`. `inside_ns`: what the worker's own events say of one.
     `own_constant`: whether the manner's own constant is subtracted, or the least that there is: what a submission
     brings about by itself must not pay. `copied`: an output is copied in the time that counts, at most `copied_bytes`
-    of them all."""
+    of them all. `outputs`: how many values a call returns. `of_a_model`: a call is one of a
+    module of torch's."""
 
     count: int
     manner: Manner
@@ -23,6 +24,8 @@ class Pace:
     own_constant: bool = True
     copied: bool = False
     copied_bytes: int = 0
+    outputs: int = 1
+    of_a_model: bool = False
 
 
 _LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}

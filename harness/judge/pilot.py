@@ -51,4 +51,6 @@ def pace(caller: Caller, clocks: Clocks, sampling: Sampling, session: Session, s
         own_constant=tried is given,
         copied=any(output.copied for answer in answers if answer.reply for output in answer.reply.outputs),
         copied_bytes=sum(series.call.fresh_bytes) if series.call is not None else 0,
+        outputs=max((len(answer.reply.outputs) for answer in answers if answer.reply), default=1),
+        of_a_model=caller.calls_a_model,
     )

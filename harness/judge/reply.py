@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from harness.chips.targets import EMULATED_TARGETS
 from harness.model import Ending, SampleNanoseconds, Text, Verdict
 from harness.model.profiled import LONGEST_PART, MOST_PARTS
 from harness.model.value import LONGEST_NS
@@ -35,6 +36,12 @@ class _Reply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _emulated(chip: str) -> str:
+    if chip not in EMULATED_TARGETS:
+        raise ValueError("no such chip is emulated")
+    return chip
+
+
 class OutputDescription(_Reply):
     """What the worker says that one returned value is."""
 
@@ -58,7 +65,7 @@ class CallReply(_Reply):
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=MOST_OUTPUTS)
     interpreted: bool
-    emulated: Literal["gfx942", "gfx950", "gfx1100"] | None = None
+    emulated: Annotated[str, AfterValidator(_emulated)] | None = None
     executed: int = Field(default=0, ge=0, lt=1 << 63)
     compiling_s: float = Field(default=0.0, ge=0, lt=1e9)
     remarks: list[Annotated[Text, Field(max_length=2000)]] = Field(default_factory=list, max_length=16)

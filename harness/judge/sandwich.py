@@ -7,7 +7,7 @@
 Two processes share a GPU by time slices: only one's kernels run at a time, and the other's begin when it has nothing
 more to do. So the judge's kernels, the call and the judge's kernels again follow each other in a fixed order, and B - A
 is the call and two switches, which take the same time in every call. They are measured with calls that compute nothing
-(`constants`) and subtracted.
+(`null_calls`) and subtracted.
 
 Manners: `sandwich` as above. `gated`: the pour does not fit into a slice, so nothing is held, and the call waits at a
 gate that the judge opens at A. `long`: the call does not fit into a slice, so the judge asks for B when the worker's
@@ -21,7 +21,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,7 +105,7 @@ class Sandwich:
             pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
             asked_after_ns = 0.0 if long else (_clock() - last_unseen) * 1e9
-            snapshot = self._snapshot(stage, regions, call, reply, read_only=call.read_only)
+            snapshot = self._snapshot(stage, regions, call, reply, counts=True)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
@@ -120,7 +120,7 @@ class Sandwich:
             aftermath.inside_ns,
             self._stamps.pour_ns(),
             asked_after_ns,
-            later=None if long else lambda: self._snapshot(stage, regions, call, reply),
+            later=None if long else lambda: self._snapshot(stage, regions, call, reply, counts=False),
         )
 
     def _hold_and_pour(self, session: Session, stage: Stage) -> bool:
@@ -165,7 +165,7 @@ class Sandwich:
             reply = session.reply()
             regions = {"arena": call.arena, **({"pool": session.pools[-1]} if session.pools else {})}
             self._stamps.b.record()
-            snapshot = self._snapshot(stage, regions, call, reply, read_only=call.read_only)
+            snapshot = self._snapshot(stage, regions, call, reply, counts=True)
         void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
@@ -188,17 +188,16 @@ class Sandwich:
         regions: dict[str, Any],
         call: Call,
         reply: CallReply | None,
-        read_only: Sequence[int] = (),
+        counts: bool,
     ) -> Snapshot:
-        """As things are now. When it counts this is right behind stamp B, and then the inputs that are `read_only` are
-        looked at."""
+        """As things are now. When it counts this is right behind stamp B, and then inputs and guards are looked at."""
         outputs = reply.outputs if reply is not None else []
         try:
             snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
             snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
-        if read_only:
-            stage.look(read_only)
+        if counts:
+            stage.look(call.read_only)
         self._stamps.taken.record()
         until(self._stamps.taken.query)
         return snapshot

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from harness.judge.clock import Void
-from harness.judge.constants import LONG_ABOVE_NS
+from harness.judge.null_calls import LONG_ABOVE_NS
 from harness.judge.tally import Tally
 from harness.machine.neighbours import Crowding
 from harness.model import Manner, eligibility

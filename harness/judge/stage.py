@@ -4,9 +4,10 @@ set_up     guards beside the inputs; in place of inputs that are not there yet s
 pour       the inputs
 flush      the caches
 snapshot   the outputs, and the inputs that a submission may have changed; freeze: the same in host memory
-look       whether the other inputs are as they were poured; changed: which of them are not
+look       whether the other inputs are as they were poured, and guards as they were set
+changed    which of the inputs that were looked at are not
 misplaced  whether outputs are said to lie where the worker puts none
-overrun    the inputs right beside which something was written
+overrun    the inputs right beside which something was written, when they were looked at
 """
 
 from __future__ import annotations
@@ -82,13 +83,14 @@ class Stage:
         self._guards = torch.empty(0, dtype=torch.int64)
         self._kept = torch.empty(0, dtype=torch.uint8)
         self._looked: tuple[Sequence[int], torch.Tensor] = ((), _NONE)
+        self._beside: torch.Tensor | None = None
         self.arena: Arena | None = None
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
         """For the next call: `places` has each input and where it belongs."""
         self.arena = arena
         self._poured = [(arena.view(spec), tensor) for tensor, spec in places]
-        self._looked = ((), _NONE)
+        self._looked, self._beside = ((), _NONE), None
         starts = [start for _, spec in places for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)]
         guards = np.add.outer(np.array(starts, dtype=np.int64), np.arange(GUARD_BYTES)).reshape(-1)
         self._guards = torch.from_numpy(guards).to(arena.bytes.device)
@@ -131,10 +133,12 @@ class Stage:
         return Snapshot(regions, copies)
 
     def look(self, read_only: Sequence[int]) -> None:
-        """Compare the inputs of these numbers with what was poured, bit for bit. On a GPU this is only enqueued: what
+        """Compare the inputs of these numbers with what was poured, bit for bit, and the guards of all with what they
+        were: who has overrun an input can put them right when its call is over. On a GPU this is only enqueued: what
         comes of it is in host memory when the stream has come so far."""
         found = [self._differs(*self._poured[number]) for number in read_only]
         self._looked = (read_only, torch.stack(found).to("cpu", non_blocking=True) if found else _NONE)
+        self._beside = self._written_beside().to("cpu", non_blocking=True)
 
     def changed(self) -> list[int]:
         """Which of the inputs that were looked at, by number, were not as they were poured."""
@@ -152,14 +156,15 @@ class Stage:
         return found
 
     def overrun(self) -> list[int]:
-        """Which of the inputs, by number, have had bytes beside them written since `set_up`."""
+        """Which of the inputs, by number, had bytes beside them written since `set_up` when they were looked at, or
+        have until now if they were not."""
+        beside = self._beside if self._beside is not None else self._written_beside()
+        return [number for number, written in enumerate(beside.tolist()) if written]
+
+    def _written_beside(self) -> torch.Tensor:
+        """Of each input whether there was, on a GPU on the device."""
         assert self.arena is not None
-        if not self._guards.numel():
-            return []
-        wrong = self.arena.bytes[self._guards] != GUARD_BYTE
-        if not bool(wrong.any()):
-            return []
-        return sorted({number // (2 * GUARD_BYTES) for number in wrong.nonzero().flatten().tolist()})
+        return (self.arena.bytes[self._guards] != GUARD_BYTE).view(-1, 2 * GUARD_BYTES).any(1)
 
     def clear(self) -> None:
         """Let go of the inputs of the last call."""

@@ -43,12 +43,6 @@ SPREAD = "_spread"
 """Behind the name of a figure: that of the scatter of rows about it."""
 
 
-def wanted(tolerance: Tolerance) -> bool:
-    """Whether `tolerance` limits anything over all calls."""
-    others = (tolerance.dim_rel_l2, tolerance.row_rms)
-    return bool(tolerance.bands or tolerance.spreads) or any(limit is not None for limit in others)
-
-
 @dataclass(frozen=True)
 class Heads:
     """Which of `count` heads each row belongs to: `numbers`, int64 (rows,)."""
@@ -218,12 +212,15 @@ class Tally:
             over = (ratios.spread / bounds).nan_to_num(0.0)
             worst = int(over.argmax())
             yield Figure(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
-        if tolerance.row_rms is not None and self.row_rms is not None:
-            rms, bound = self.row_rms, tolerance.row_rms * (1 + STANDARD_ERRORS / math.sqrt(2 * self.rows))
-            yield Figure("row_rms", rms, 0.0, bound, rms / bound)
-        if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
-            dim, most = self.dim_rel_l2, tolerance.dim_rel_l2
-            yield Figure("dim_rel_l2", dim, 0.0, most, dim / most)
+        for name, most in tolerance.of_many_calls.items():
+            found, bound = self._errors(most)[name]
+            if found is not None:
+                yield Figure(name, found, 0.0, bound, found / bound)
+
+    def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
+        """By name each error over all rows, and the bound that a limit of `most` puts to it."""
+        wider = most * (1 + STANDARD_ERRORS / math.sqrt(2 * max(self.rows, 1)))
+        return {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most)}
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """The worst of `figures`; None where nothing is limited or nothing was added."""

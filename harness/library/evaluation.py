@@ -1,4 +1,4 @@
-"""`evaluate` and `evaluate_many`: what they are asked for is checked here, before a process is started for it."""
+"""`evaluate` and `evaluate_many`. They check their arguments before they start a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.progress import Narrate
 from harness.verbs.new import NAME
 
 SUBMISSION = "submission"
-"""What a source is called that has no name."""
+"""The name of a submission that is given without one."""
 
 
 def _silent(line: str) -> None:
@@ -38,25 +38,25 @@ def evaluate(
     allow_unsandboxed: bool = False,
     narrate: Narrate = _silent,
 ) -> Run:
-    """Judge one source; the run, a pydantic model with the fields of a run file (`podium schema`).
+    """Judge one source. Return the run, a pydantic model with the fields of a run file (`podium schema`).
 
-    problem: a problem's name, or the path of one in another project's form.
-    source: the text of a submission, or the path of its file: a Path, or one line that ends in `.py`.
-    device: cpu, cuda, cuda:1 or auto, the first GPU if there is one and else the CPU.
-    sampling: "verdict" judges the test cases and times nothing, "quick" times one process, "full" times as many as
-        configs/eval.yml says and can be ranked, "profile" has torch.profiler look on within the sandbox
-        (`run.profiles`). A `harness.catalog.config.Sampling` gives counts and seconds of your own; such a run is not
-        ranked.
-    name: what the run calls the submission (default: its file's name, or `submission`).
-    root: the directory that holds problems/, configs/ and results/ (default: as the command without --root).
-    store: write run and source to results/local under `root`.
-    stop_at_first: the first wrong test case ends the run.
-    allow_unsandboxed: judge and rank even if no sandbox holds here.
-    narrate: is told in lines how the evaluation gets on, and what it waits for.
+        problem: a problem's name, or the path of a problem in another project's form.
+        source: the text of a submission, or the path of its file: a Path, or one line that ends in `.py`.
+        device: cpu, cuda, cuda:1, or auto, which means the first GPU, or the CPU if there is none.
+        sampling: "verdict" judges the test cases and times nothing. "quick" times one process. "full" times as many
+            processes as configs/eval.yml says and can be ranked. "profile" runs torch.profiler inside the sandbox
+            (`run.profiles`). A `harness.catalog.config.Sampling` gives your own counts and seconds; such a run is
+            not ranked.
+        name: the submission's name in the run (default: the file's name, or `submission`).
+        root: the directory that holds problems/, configs/ and results/ (default: as the command without --root).
+        store: write run and source to results/local under `root`.
+        stop_at_first: the first wrong test case ends the run.
+        allow_unsandboxed: judge and rank even if there is no sandbox here.
+        narrate: receives lines on the progress of the evaluation and on what it waits for.
 
-    A verdict of any kind is a run: `run.ending` says which. Raises UsageError for an argument that makes no sense,
-    ProblemError where the problem's files are broken, InfrastructureError where this machine cannot judge; all are
-    `harness.errors.PodiumError`.
+    Every verdict is returned as a run; `run.ending` holds the verdict. Raises UsageError for an argument that makes no
+    sense, ProblemError if the problem's files are broken, InfrastructureError if this machine cannot judge. All of them
+    are `harness.errors.PodiumError`.
     """
     found, request = _asked(problem, root, sampling, store, stop_at_first, allow_unsandboxed)
     submission = _submission(found, source, name or SUBMISSION, name)
@@ -77,14 +77,14 @@ def evaluate_many(
     allow_unsandboxed: bool = False,
     narrate: Narrate = _silent,
 ) -> list[Run]:
-    """Judge several sources; their runs, in the same order. Each card of `device` judges one source at a time.
+    """Judge several sources and return their runs in the same order. Each card of `device` judges one source at a time.
 
-    device: auto stands for all GPUs of the machine, or where there is none the CPU; several devices are a list. On a
-        CPU one source is judged after another.
-    names: one for each source (default: a file's own name, or `submission_1` and so on).
+        device: auto means all GPUs of the machine, or the CPU if there is none. Several devices are given as a list. A
+            CPU judges one source after another.
+        names: one for each source (default: a file's own name, or `submission_1` and so on).
 
-    All else is as in `evaluate`. What is wrong with a source's name, path or size is raised before any is judged. What
-    is raised later ends the evaluations that have not begun; `narrate` may be called from several threads.
+    The other arguments are those of `evaluate`. An invalid name, path or size is raised before any source is judged. A
+    later exception cancels the evaluations that have not begun. `narrate` may be called from several threads.
     """
     found, request = _asked(problem, root, sampling, store, stop_at_first, allow_unsandboxed)
     given = list(sources)
@@ -133,7 +133,7 @@ def _asked(
     stop_at_first: bool,
     allow_unsandboxed: bool,
 ) -> tuple[Problem, Callable[..., Request]]:
-    """The problem, and what makes a request of a submission and a device."""
+    """Return the problem, and a function that makes a request from a submission and a device."""
     where = catalog.default_root() if root is None else Path(root).absolute()
     if not where.is_dir():
         raise UsageError(f"root is {where}, which is no directory")
@@ -153,7 +153,7 @@ def _asked(
 
 
 def _card(device: str) -> str:
-    """One name for one card: a process judges on it, and is kept."""
+    """Return the one name of a card. Each card's judging process is kept under its name."""
     return f"{device}:0" if device in ("cuda", "rocm") else device
 
 

@@ -1,10 +1,10 @@
-"""The processes that judge: one for each card, started by the first call that needs it and kept for the next ones.
+"""The judging processes: one for each card, started by the first call that needs it and kept for later calls.
 
     judge(request) ─► Judge ── a length and JSON ──►  harness.library.warm_judge
-                            ◄── lines and steps, then the run or what went wrong ──
+                            ◄── lines and steps, then the run or the error ──
 
-A judge that is kept has imported torch, and on a CPU it has the next worker ready. It reads the problem anew for each
-request. It ends with this process, or by `close`.
+A kept judge has already imported torch, and on a CPU its next worker is ready. It reads the problem's files again for
+each request. It ends with this process, or when `close` is called.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from harness.model import CaseCheck, Run
 from harness.progress import Narrate, Step, tell
 
 NICE = 5
-"""By which a judge gives way: it gets a third of what another process gets that wants the same processor."""
+"""Added to a judge's niceness, so that it yields. It gets a third of the processor time of another process that
+competes for the same processor."""
 
 END_S = 30.0
-"""How long a judge that is told to end may take to end its workers."""
+"""The seconds that a judge has to end its workers."""
 
 _judges: dict[str, Judge] = {}
 _cards: list[str] = []
@@ -44,9 +45,10 @@ _starting, _counting = threading.Lock(), threading.Lock()
 class Judge:
     """A process that judges one source at a time. Calls from several threads wait for each other.
 
-    `environment`: the variables that it is started with (default: this process's own). `gives_way`: at a lower priority
-    than this process, with all that it starts. If it ends in a problem's own checker, a second process answers in its
-    place, once (`custody.careful`)."""
+    `environment`: the variables of the process (default: those of this process). `gives_way`: run the process and its
+      children at a lower priority than this process. If the process ends inside a problem's own checker, a second
+      process judges again, once (`custody.careful`).
+    """
 
     def __init__(self, environment: Mapping[str, str] | None = None, gives_way: bool = False) -> None:
         self._environment = os.environ if environment is None else environment
@@ -65,21 +67,21 @@ class Judge:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), note.fd),
-                start_new_session=True,  # Ctrl-C is for the caller, who then ends it
+                start_new_session=True,  # Ctrl-C reaches the caller, who then ends the judge
             )
-        if self._gives_way:  # it has no thread yet, and has started nothing
+        if self._gives_way:  # the process has no threads or children yet
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         self._note, self._socket, self._connection = note, ours, Connection(os.dup(ours.fileno()))
 
     @property
     def usable(self) -> bool:
-        """Whether it lives, and is a child of this process rather than of one that has forked it."""
+        """Whether the process lives and is a child of this process, not of the process that forked this one."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: dict[str, Any], narrate: Narrate) -> Any:
-        """What it answers. Raises the PodiumError that it raised; InfrastructureError if it has ended; what `narrate`
-        raises."""
+        """Send a request and return the answer. Raises the PodiumError that the judge raised, InfrastructureError if
+        the judge has ended, and any exception that `narrate` raises."""
         with self._asking:
             try:
                 answer = self._answered(request, narrate)
@@ -87,8 +89,8 @@ class Judge:
                     narrate(custody.AGAIN)
                     self._start_carefully()
                     answer = self._answered(request, narrate)
-                    self.close()  # what is asked next need not be done so
-            except BaseException:  # Ctrl-C, say: what it answers later must not be taken for another's
+                    self.close()  # later requests need no such care
+            except BaseException:  # such as Ctrl-C: a later answer must not be taken for another request's
                 self.close()
                 raise
         assert answer is not None, "it does not end so twice"
@@ -97,7 +99,7 @@ class Judge:
         return answer["answer"]
 
     def _answered(self, request: dict[str, Any], narrate: Narrate) -> dict[str, Any] | None:
-        """None if it has ended in a checker."""
+        """Return the answer, or None if the process ended in a checker."""
         answer = self._told(request)
         while answer is not None and ("told" in answer or "step" in answer):
             if "told" in answer:
@@ -108,7 +110,7 @@ class Judge:
         return answer
 
     def _told(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
-        """What it says next, after a request if there is one; None if it has ended in a checker."""
+        """Send a request, if given, and return the next message. Return None if the process ended in a checker."""
         try:
             if request is not None:
                 self._connection.send_bytes(json.dumps(request).encode())
@@ -129,29 +131,29 @@ class Judge:
             self._start(note)
 
     def close(self) -> None:
-        """End it, and by that all that it has started."""
+        """End the process and everything that it started."""
         if self._owner == os.getpid():
             self._closed = True
             self._end()
 
     def _end(self) -> None:
-        with self._closing:  # two threads may
+        with self._closing:  # two threads may call this at once
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # closing it alone would not end a read that waits
+                self._socket.shutdown(socket.SHUT_RDWR)  # close alone would not end a blocked read
             self._socket.close()
             self._connection.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session: what it started goes with it
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session, so its children are killed too
             self._process.wait()
 
 
 def judge_apart(request: Request, narrate: Narrate, started: Callable[[Judge], None] = lambda judge: None) -> Run:
-    """The run of `request`, by a process that ends with it. On a CPU it gives way to this one, which may have others to
-    answer; where that shows in a run's times, it counts as crowded. `started` is told the process, which another thread
-    may close. Raises what `harness.evaluate` raises."""
+    """Judge `request` in a process that ends afterwards. On a CPU the process yields to this one, which may serve
+    others; if that affects a run's times, the run counts as crowded. `started` receives the process, which another
+    thread may close. Raises as `harness.evaluate` does."""
     judge = Judge(gives_way=request.device == "cpu")
     try:
         started(judge)
@@ -161,27 +163,27 @@ def judge_apart(request: Request, narrate: Narrate, started: Callable[[Judge], N
 
 
 def judge(request: Request, narrate: Narrate) -> Run:
-    """The run of `request`. Raises what `harness.evaluate` raises."""
+    """Judge `request`. Raises as `harness.evaluate` does."""
     answer = _judge_for(request.device).ask({"judge": request.model_dump(mode="json")}, narrate)
     return Run.model_validate(answer)
 
 
 def cards() -> list[str]:
-    """What torch calls the cards of this machine; of one without any, its processors: cpu."""
+    """Return torch's names for the cards of this machine, or ["cpu"] if there are none."""
     if not driver_present():
         return ["cpu"]
     with _counting:
         if not _cards:
             found = _judge_for("cuda:0").ask({"cards": None}, lambda line: None)
-            if found == ["cpu"]:  # a driver without a card that torch sees
+            if found == ["cpu"]:  # there is a driver, but torch sees no card
                 _judges["cpu"] = _judges.pop("cuda:0")
             _cards.extend(found)
         return list(_cards)
 
 
 def names(root: Path) -> list[tuple[str, str]]:
-    """The cards of this machine as torch calls them, each with its model's name; of one without any, ("cpu", "CPU").
-    Starts a process where there may be a GPU, and ends it."""
+    """Return torch's names for the cards of this machine, each with its model's name, or ("cpu", "CPU") if there are
+    none. If there may be a GPU, this starts a process and ends it."""
     if not driver_present():
         return [("cpu", "CPU")]
     judge = Judge()
@@ -193,14 +195,14 @@ def names(root: Path) -> list[tuple[str, str]]:
 
 
 def end(devices: list[str]) -> None:
-    """End the judges of these devices, whatever they are at."""
+    """End the judges of these devices, even in the middle of an evaluation."""
     with _starting:
         for judge in filter(None, (_judges.pop(device, None) for device in devices)):
             judge.close()
 
 
 def close() -> None:
-    """End the judges that are kept: their memory, a card's included, is free then. The next call starts them anew."""
+    """End the kept judges and free their memory, a card's included. The next call starts new ones."""
     end(list(_judges))
 
 
@@ -218,7 +220,7 @@ def _step(*, sample: list[int] | None, check: dict[str, Any] | None, **told: Any
 
 
 def as_raised(kind: str, message: str, hint: str | None) -> PodiumError:
-    """The error that another process raised, of which it told these."""
+    """Recreate the error that another process raised, from its class name, message and hint."""
     found = getattr(errors, kind, None)
     return found(message, hint) if isinstance(found, type) and issubclass(found, PodiumError) else PodiumError(message)
 

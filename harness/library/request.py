@@ -1,4 +1,4 @@
-"""What a judge is asked: values that travel as JSON."""
+"""A request to a judging process, as values that travel as JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from harness.model import Submission, Value
 
 Depth = Literal["verdict", "quick", "full", "profile"]
 DEPTHS: tuple[Depth, ...] = ("verdict", "quick", "full", "profile")
-"""How far a source is judged: test cases alone; timed in one process; timed in as many as a rank takes; test cases, and
-then profiled within the sandbox."""
+"""How far a source is judged: "verdict" judges the test cases only, "quick" times one process, "full" times as many
+processes as a rank needs, "profile" judges the test cases and then profiles inside the sandbox."""
 
 
 class Request(Value):
-    """One source to be judged. `device` is cpu or cuda:N; `sampling` other counts than those of configs/eval.yml.
-    `confined`: a stranger's, which is not judged at all where nothing can confine it."""
+    """One source to judge. `device`: cpu or cuda:N. `sampling`: counts other than those of configs/eval.yml.
+    `confined`: the source comes from a stranger, so it is refused if there is no sandbox."""
 
     root: Path
     problem: str

@@ -1,8 +1,8 @@
-"""The process that judges for a program, one request after another: what it has imported it keeps, but for `reference`.
+"""The program of a judging process. It answers one request after another and keeps its imports, except `reference`.
 
     python3 -m harness.library.warm_judge CONNECTION_FD NOTE_FD
 
-It ends when the program is gone or closes the connection, in the midst of an evaluation too.
+It ends when the calling program ends or closes the connection, even in the middle of an evaluation.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from harness.sandbox import tiers
 from harness.verbs import eval as evaluation
 
 STEP_S = 0.1
-"""Between two steps that are passed on, at least: whoever watches sees no more."""
+"""The least time between two steps that are passed on. A viewer would not see more."""
 
 
 def main() -> None:
-    """Answer until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # by which `_listen` ends it: whoever started this process
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # may ignore or block it, as Ray and a shell's & do
+    """Answer requests until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # `_listen` ends this process by SIGINT, which its parent
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # may ignore or block, as Ray and a shell's & do
     connection = Connection(int(sys.argv[1]))
     custody.keep(custody.Note(int(sys.argv[2])))
     asked: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -50,11 +50,12 @@ def main() -> None:
             connection.send_bytes(json.dumps(_answer(request, connection, spare)).encode())
             if asked.empty():
                 spare.renew()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on its way, perhaps: nothing is to be ended any more
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one may be on its way, but there is nothing left to end
 
 
 def _listen(connection: Connection, asked: queue.Queue[dict[str, Any] | None]) -> None:
-    """Put what is asked into the queue. Whoever closes the connection wants no verdict any more."""
+    """Put requests into the queue. A closed connection means that no verdict is wanted any more, so it interrupts the
+    main thread."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             asked.put(json.loads(connection.recv_bytes()))
@@ -78,7 +79,7 @@ def _answer(request: dict[str, Any], connection: Connection, spare: Spare) -> di
 
 
 class _Told:
-    """Sends on what it is told: every line, and of the steps without one the first of each moment."""
+    """Passes on every line, and steps without a line at most every STEP_S."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._sent_s = connection, 0.0
@@ -96,7 +97,7 @@ class _Told:
 
 
 def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
-    """The run of `request`, stored if it asks for that. Raises PodiumError."""
+    """Judge `request`, and store the run if the request asks for that. Raises PodiumError."""
     problem = catalog.load_problem(request.root, request.problem)
     import_anew(problem)
     device = detect(request.root, request.device)
@@ -128,7 +129,8 @@ def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
 
 
 def _config(request: Request) -> EvalConfig:
-    """Of configs/eval.yml, or with other counts: then all processes that these ask for, and no rank."""
+    """Return the configuration of configs/eval.yml, or one with the request's own counts. With these all processes are
+    timed, and the run is not ranked."""
     config, own = load_config(request.root), request.sampling
     if own is None:
         return config

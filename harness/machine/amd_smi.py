@@ -1,5 +1,5 @@
-"""A card's gauges by `amd-smi`, which comes with ROCm. Written from its documentation and its users' records of what it
-prints (https://rocm.docs.amd.com/projects/amdsmi); it has not been asked on a machine with an AMD GPU yet.
+"""A card's gauges by `amd-smi`, which comes with ROCm. Written from its documentation and from output that its users
+published (https://rocm.docs.amd.com/projects/amdsmi). It has not run on a machine with an AMD GPU yet.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SLOWED = {
     f"throttle.{cause}_accumulated": (1.0, "ticks of the firmware")
     for cause in ("prochot", "socket_thermal", "vr_thermal", "hbm_thermal")
 }
-"""Counts, on MI300 and later, for how long the card has run below its clocks because it or its supply was too hot. That
-it keeps to its power limit (ppt) is no fault."""
+"""Counters on MI300 and later of how long the card ran below its clocks because it or its supply was too hot.
+Throttling by the power limit (ppt) is normal, and not counted."""
 
 _TIMEOUT_S = 10.0
 
 
 def identity(device: Device) -> dict[str, str]:
-    """Its UUID, driver and limits."""
+    """The card's UUID, driver and limits."""
     listed, fixed = _ask(device, "list"), _ask(device, "static", "--driver", "--limit")
     return {name: value for name, value in (listed | fixed).items() if name == "uuid" or "." in name}
 
@@ -43,7 +43,7 @@ def state(device: Device) -> dict[str, str]:
 
 
 def processes(device: Device) -> dict[int, str]:
-    """Those that compute on the card: their names by their numbers."""
+    """The processes that compute on the card: names by process id."""
     found = {}
     for listed in _query(device, "process").get("process_list") or []:
         about = listed.get("process_info") if isinstance(listed, dict) else None
@@ -53,12 +53,13 @@ def processes(device: Device) -> dict[int, str]:
 
 
 def _ask(device: Device, *what: str) -> dict[str, str]:
-    """What is known, by dotted names."""
+    """All known values, by dotted names."""
     return {name: value for name, value in _leaves(_query(device, *what)) if value not in ("N/A", "")}
 
 
 def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """A quantity is `{"value": 41, "unit": "W"}`; its unit is left out, as it is nvidia-smi's: MHz, C, W."""
+    """Yield the leaves of `node` with their dotted names. A quantity is `{"value": 41, "unit": "W"}`. Its unit is
+    dropped, as nvidia-smi's is: MHz, C, W."""
     if isinstance(node, dict):
         if "value" in node:
             yield from _leaves(node["value"], name)
@@ -70,14 +71,14 @@ def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _query(device: Device, *what: str) -> dict[str, Any]:
-    """What amd-smi says of this one card; nothing where it is missing, fails, or does not know what it is asked for."""
+    """The output of amd-smi for this one card. Empty if amd-smi is missing, fails, or does not know the query."""
     program = shutil.which("amd-smi")
     if program is None:
         return {}
     command = [program, *what, "--json", f"--gpu={pci_address(device)}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
-        # Warnings may stand before the document. Some versions put the list of cards into an object.
+        # Warnings may precede the document. Some versions put the list of cards into an object.
         starts = [place for mark in "[{" if (place := done.stdout.find(mark)) >= 0]
         found = json.loads(done.stdout[min(starts, default=0) :]) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):

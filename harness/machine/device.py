@@ -1,6 +1,6 @@
-"""Which device is here, as a `Device` value; found without importing torch where there is no GPU to ask about.
+"""Finds the device of this machine as a `Device` value. Imports torch only if there may be a GPU.
 
-What is known of a model (peaks, caches, the size of the flush) comes from configs/devices/*.yml, matched by name.
+Facts of a model (peaks, caches, the size of the flush) come from configs/devices/*.yml, matched by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Value
 
 DEFAULT_FLUSH_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20, "rocm": 768 << 20}
-"""For a model without a file: twice the last-level cache of a common server core complex; H200; MI300X."""
+"""For a model without a file. cpu: twice the last-level cache of a common server core complex; cuda: H200; rocm:
+MI300X."""
 
 CHECK_THE_DEVICE = "see what nvidia-smi or rocm-smi and dmesg say, reset it or restart the machine, and judge again"
 
@@ -27,7 +28,7 @@ _GPU_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/kfd", 
 
 
 class DeviceFile(Value):
-    """configs/devices/<name>.yml: what a datasheet says of a model, each number with its source."""
+    """configs/devices/<name>.yml: datasheet numbers of a model, each with its source."""
 
     matches: tuple[str, ...] = Field(min_length=1)
     flush_bytes: int = Field(gt=0)
@@ -47,9 +48,9 @@ class DeviceFile(Value):
 
 
 def detect(root: Path, wanted: str = "auto") -> Device:
-    """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not here."""
+    """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not on this machine."""
     if not re.fullmatch(r"auto|cpu|(cuda|rocm)(:\d+)?", wanted):
-        raise UsageError(f"{wanted!r} is no device", "give cpu, cuda, cuda:1 or auto")
+        raise UsageError(f"{wanted!r} is not a device", "give cpu, cuda, cuda:1 or auto")
     if wanted == "cpu" or (wanted == "auto" and not driver_present()):
         return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)
@@ -64,7 +65,7 @@ def detect(root: Path, wanted: str = "auto") -> Device:
 
 
 def all_cards() -> list[str]:
-    """What torch calls the GPUs that are here; ["cpu"] where there is none."""
+    """torch's names of the GPUs on this machine, or ["cpu"] if there is none."""
     if not driver_present():
         return ["cpu"]
     import torch
@@ -73,7 +74,7 @@ def all_cards() -> list[str]:
 
 
 def check_answers(device: Device) -> None:
-    """Have `device` compute something. Raises InfrastructureError if it cannot: it has fallen off the bus, say."""
+    """Make `device` compute. Raises InfrastructureError if it cannot, for example because it has fallen off the bus."""
     if device.kind == "cpu":
         return
     import torch
@@ -86,12 +87,12 @@ def check_answers(device: Device) -> None:
 
 
 def slug(name: str) -> str:
-    """`nvidia-h200` for NVIDIA H200: the name of a device's folder."""
+    """The name of a device's folder: `nvidia-h200` for NVIDIA H200."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
 
 
 def pci_address(device: Device) -> str:
-    """`0000:0f:00.0`, as the kernel writes it."""
+    """The PCI address as the kernel writes it: `0000:0f:00.0`."""
     import torch
 
     properties: Any = torch.cuda.get_device_properties(device.torch_device)
@@ -99,8 +100,8 @@ def pci_address(device: Device) -> str:
 
 
 def card(device: Device) -> str:
-    """What tells this card from all others of the machine, whatever number torch gives it: its UUID, or else its
-    address on the bus. `cpu` for the processors; of a card that tells neither, the model and torch's number."""
+    """A name that tells this card from all others of the machine, whatever number torch gives it: its UUID, or else its
+    PCI address. If the card tells neither, its model and torch's number. `cpu` for the processors."""
     if device.kind == "cpu":
         return "cpu"
     import torch
@@ -108,15 +109,16 @@ def card(device: Device) -> str:
     try:
         properties: Any = torch.cuda.get_device_properties(device.torch_device)
         uuid = str(getattr(properties, "uuid", ""))
-        if re.search(r"[1-9a-f]", uuid.lower()):  # of a card without one all digits are zero
+        if re.search(r"[1-9a-f]", uuid.lower()):  # a card without a UUID reports zeros
             return f"GPU-{uuid}"
         return f"PCI-{pci_address(device)}"
-    except (AssertionError, AttributeError, RuntimeError):  # this torch does not say, or sees no such card
+    except (AssertionError, AttributeError, RuntimeError):  # this torch does not tell, or sees no such card
         return f"{device.slug}-{device.torch_device.partition(':')[2] or 0}"
 
 
 def nvidia_name(device: Device) -> str:
-    """`GPU-` and its UUID. The driver counts cards otherwise than torch, whose numbers CUDA_VISIBLE_DEVICES changes."""
+    """`GPU-` and the card's UUID. Numbers would not do: the driver counts cards otherwise than torch, and
+    CUDA_VISIBLE_DEVICES changes torch's numbers."""
     import torch
 
     properties: Any = torch.cuda.get_device_properties(device.torch_device)
@@ -124,7 +126,7 @@ def nvidia_name(device: Device) -> str:
 
 
 def driver_present() -> bool:
-    """Whether it is worth asking torch for a GPU, which takes a second to import."""
+    """True if there may be a GPU. Importing torch to find out takes a second."""
     return any(os.path.exists(path) for path in _GPU_DRIVER_FILES)
 
 
@@ -168,7 +170,7 @@ def _gpu(root: Path, index: int) -> Device | None:
 
 
 def described(root: Path, device: Device) -> Device:
-    """`device` with what its file in configs/devices says of it, if it has one."""
+    """`device` with the facts from its file in configs/devices, if it has one."""
     folders = [place / "configs" / "devices" for place in reversed(places.places(root))]
     files = {path.name: path for folder in folders for path in folder.glob("*.yml")}
     for _, path in sorted(files.items()):

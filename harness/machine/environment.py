@@ -1,4 +1,4 @@
-"""What a run was measured on: versions and the machine, as far as they can change a latency or a result."""
+"""The environment of a run: the versions and machine facts that can change a latency or a result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "worker_timed_beca
 
 
 def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
-    """Versions of what computes, the operating system, the processor's load before the run, what held the worker."""
+    """Versions of the software that computes, the operating system, the processors' load before the run, and the
+    worker's isolation."""
     found: dict[str, Any] = {
         "podium": __version__,
         "python": platform.python_version(),
@@ -40,12 +41,13 @@ def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
 
 
 def flat(environment: Mapping[str, Any]) -> dict[str, str]:
-    """A run's environment as text by name (`torch`, `isolation_layers seccomp`), without what no two runs share."""
+    """A run's environment as text by name (`torch`, `isolation_layers seccomp`), without entries that differ in every
+    run."""
     return dict(flattened({key: value for key, value in environment.items() if key not in _EACH_ITS_OWN}))
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """What is nested, as text by name; None is left out."""
+    """Yield nested values as text, each with its full name. None is left out."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from flattened(value, f"{prefix}{key} " if key != "packages" else prefix)

@@ -1,6 +1,6 @@
-"""What a GPU's driver says of the card: who it is, its clocks, temperature and power, and what has slowed it down.
+"""The GPU driver's report on the card: its identity, clocks, temperature and power, and what has slowed it down.
 
-Asked of the program that comes with each vendor's driver; where there is none, or it fails, nothing is known.
+The program that comes with each vendor's driver is asked. If it is missing or fails, the answers are empty.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _SLOWED = nvidia_smi.SLOWED | amd_smi.SLOWED
 
 
 def identity(device: Device) -> dict[str, str]:
-    """Who the card is and what it may do, in the driver's own words and units; nothing where nobody can say."""
+    """The card's identity and limits, in the driver's own words and units. Empty if unknown."""
     return _SMI[device.kind].identity(device) if device.kind in _SMI else {}
 
 
 def state(device: Device) -> dict[str, str]:
-    """Its clocks, temperature and power now, and for how long it has been slowed down so far."""
+    """The card's clocks, temperature and power now, and for how long it has been slowed down so far."""
     return _SMI[device.kind].state(device) if device.kind in _SMI else {}
 
 
 def slowed(before: dict[str, str], after: dict[str, str]) -> str | None:
-    """What slowed the card down between two states, or None."""
+    """The cause that slowed the card down between two states, or None."""
     for name, (worth, unit) in _SLOWED.items():
         lost = worth * (_number(after.get(name)) - _number(before.get(name)))
         if name in before and lost > 0:
@@ -35,7 +35,8 @@ def slowed(before: dict[str, str], after: dict[str, str]) -> str | None:
 
 
 def others(device: Device, ours: set[int]) -> list[str]:
-    """The processes that compute on the card beside `ours`, by name and number."""
+    """The other processes that compute on the card, by name and process id. `ours` holds the process ids to leave
+    out."""
     found = _SMI[device.kind].processes(device) if device.kind in _SMI else {}
     return [f"{name} ({number})" for number, name in found.items() if number not in ours]
 

@@ -1,14 +1,15 @@
-"""One lock for each card of the machine, and one for its processors: timings taken side by side are worthless.
+"""One lock for each card of the machine, and one for its processors. Timings taken at the same time on one device are
+worthless.
 
     hold(device, narrate, limit_s) ─► FOLDER/podium-<card>.lock, locked with flock(2) until the block ends
 
-What is timed holds the lock of its device; what computes on a GPU without being timed holds it as well (`hold_if_gpu`).
-The kernel gives the lock back when its holder ends, however it ends.
+Timed work holds the lock of its device. Untimed work on a GPU holds it too (`hold_if_gpu`). The kernel releases the
+lock when its holder ends, in whatever way.
 
-Covered: all users of a machine together, root among them; eight cards of one model, which eight evaluations use at
-once; the same card under two numbers (CUDA_VISIBLE_DEVICES); any $TMPDIR; links and pipes laid in the file's place.
-Not covered: containers that share no directory of locks; a user who takes the lock and keeps it (his process is named);
-a lock file that is removed while somebody holds it.
+Covered: all users of a machine together, including root; eight cards of one model, which eight evaluations use at once;
+the same card under two numbers (CUDA_VISIBLE_DEVICES); any $TMPDIR; links and pipes put in the file's place. Not
+covered: containers that share no directory of locks; a user who takes the lock and keeps it (messages name his
+process); a lock file that is removed while it is held.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from harness.machine import lock_note
 from harness.model import Device
 
 FOLDERS = (Path("/run/lock"), Path("/tmp"))
-"""The first in which every user may make files is that of all of them: no user's own settings decide. /dev/shm is none,
-for systemd empties it of a user's files when he logs out (RemoveIPC, logind.conf(5))."""
+"""Everyone uses the first of these in which every user may create files. No user's settings can change the choice.
+/dev/shm is not listed: systemd deletes a user's files there when he logs out (RemoveIPC, logind.conf(5))."""
 
 POLL_S = 0.2
-"""How often it is tried for somebody who has something else to look at while he waits."""
+"""The interval between tries for a caller that has other work while it waits."""
 
 LONGEST_COMMAND = 80
-"""Characters of another evaluation's command that are shown."""
+"""The most characters shown of another evaluation's command."""
 
 _OPEN_TO_ALL = stat.S_ISVTX | stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Narrate = Callable[[str], None]
 Expect = Callable[[float], None]
-"""Told by the holder for how many seconds more it is likely to hold the lock."""
+"""The holder calls it with the number of seconds for which it is likely to hold the lock from now on."""
 
 
 class _Held:
-    """What this process holds of one card: the thread that does, and how often it has asked for it."""
+    """This process's hold on one card: a lock between its threads, and how often the holding thread has asked."""
 
     def __init__(self) -> None:
         self.thread = threading.RLock()
@@ -65,12 +66,13 @@ def hold(
     limit_s: float | None = None,
     waiting: Callable[[], None] | None = None,
 ) -> Iterator[Expect]:
-    """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once. `limit_s`:
-    the most seconds for which it is held, which whoever waits is told. `waiting` is called again and again while
-    another process has it, and ends the wait by an exception; who gives one lets others who wait go first. The block
-    gets an `Expect`; one that is ignored where the thread has the lock already, for what else that does is not known.
+    """Hold the lock of `device`, and wait for another holder. A thread that holds it already continues at once.
+    `limit_s`: the most seconds for which it is held; waiters are shown it. `waiting` is called repeatedly while another
+    process holds the lock; it ends the wait by raising an exception. A caller with `waiting` polls, so callers without
+    it get the lock first.
 
-    Raises InfrastructureError where the lock cannot be taken.
+    The block gets an `Expect`. It does nothing if the thread held the lock already, because the outer block's remaining
+    work is unknown. Raises InfrastructureError if the lock cannot be taken.
     """
     card = re.sub(r"[^A-Za-z0-9.-]", "-", devices.card(device))
     held = _held.setdefault(card, _Held())
@@ -96,7 +98,8 @@ def hold_if_gpu(
     limit_s: float | None = None,
     waiting: Callable[[], None] | None = None,
 ) -> contextlib.AbstractContextManager[Expect]:
-    """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
+    """Hold the lock of a GPU, because any work there disturbs what is timed there. Do nothing on a CPU, where only
+    timing needs the lock."""
     return contextlib.nullcontext(unheard) if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
 
 
@@ -108,8 +111,8 @@ def hold_to_time(
     limit_s: float | None = None,
     waiting: Callable[[], None] | None = None,
 ) -> Iterator[Expect]:
-    """`hold`, within what `hold_if_gpu` gave `outer` to: whichever of the two took the lock has the note, on a GPU the
-    outer one. So the `Expect` of this one tells both."""
+    """`hold`, inside a block of `hold_if_gpu` that gave `outer`. Only the block that took the lock owns the note: on a
+    GPU the outer one. So this block's `Expect` informs both."""
     with hold(device, narrate, limit_s, waiting) as own:
 
         def expect(seconds: float) -> None:
@@ -120,7 +123,7 @@ def hold_to_time(
 
 
 def unheard(seconds: float) -> None:
-    """Where no note is this holder's alone."""
+    """The `Expect` of a block that owns no note: it does nothing."""
 
 
 @contextlib.contextmanager
@@ -141,7 +144,7 @@ def _locked(
 
 
 def _take(path: Path, device: Device, narrate: Narrate, waiting: Callable[[], None] | None) -> int:
-    """A descriptor that holds the lock on `path`. Raises OSError, and what `waiting` does."""
+    """A file descriptor that holds the lock on `path`. Raises OSError, and what `waiting` raises."""
     while True:
         lock = _open(path)
         try:
@@ -162,11 +165,11 @@ def _take(path: Path, device: Device, narrate: Narrate, waiting: Callable[[], No
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # it was removed while we waited: who comes now locks another file
+        os.close(lock)  # it was removed while we waited: newcomers lock another file
 
 
 def _free(lock: int) -> bool:
-    """Whether the lock could be taken; then it has been."""
+    """Try to take the lock. True if it was free; it is then taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -175,16 +178,17 @@ def _free(lock: int) -> bool:
 
 
 def _open(path: Path) -> int:
-    """The lock file, made where it is missing: for all to read, which is enough to lock it, and for nobody to write.
+    """Open the lock file, and create it if it is missing. All may read it, which is enough to lock it. Nobody may
+    write.
 
-    Opened without O_CREAT: in a directory like this the kernel refuses that to everyone but the file's owner, be it
-    root (fs.protected_regular, proc_sys_fs(5)). Raises OSError.
+    It is opened without O_CREAT. In a sticky directory the kernel refuses O_CREAT to everyone but the file's owner,
+    even to root (fs.protected_regular, proc_sys_fs(5)). Raises OSError.
     """
     with contextlib.suppress(FileNotFoundError):
         return _opened(path)
     made, new = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
-        os.fchmod(made, 0o444)  # before it has its name: nobody finds it closed
+        os.fchmod(made, 0o444)  # before it gets its name, so nobody finds it unreadable
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
     finally:
@@ -197,7 +201,7 @@ def _opened(path: Path) -> int:
     lock = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(lock).st_mode):
         os.close(lock)
-        raise OSError(0, "it is no ordinary file")
+        raise OSError(0, "it is not a regular file")
     return lock
 
 
@@ -211,7 +215,8 @@ def _is_still(path: Path, lock: int) -> bool:
 def _folder() -> Path:
     for folder in FOLDERS:
         with contextlib.suppress(OSError):
-            # Who may is asked of the mode: of what only root may, root and others would choose differently.
+            # The mode decides, not access(2) alone: root may write where others may not, and would choose another
+            # folder.
             if folder.stat().st_mode & _OPEN_TO_ALL == _OPEN_TO_ALL and os.access(folder, os.W_OK):
                 return folder
     listed = " or ".join(map(str, FOLDERS))
@@ -221,7 +226,7 @@ def _folder() -> Path:
 
 
 def _described(pid: int) -> str:
-    """`process 4012, eval mla mine.py, running for 95 s`: whom to ask, as far as /proc tells."""
+    """The evaluation to ask for the lock, as far as /proc tells: `process 4012, eval mla mine.py, running for 95 s`."""
     said = [f"process {pid}"]
     with contextlib.suppress(OSError, StopIteration):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -235,7 +240,8 @@ def _described(pid: int) -> str:
 
 
 def _holder(lock: int) -> int | None:
-    """The process that has locked the file, where /proc tells (proc_locks(5)): it writes 0 for another container's."""
+    """The process that has locked the file, if /proc tells (proc_locks(5)). For another container's process it shows
+    0."""
     file = os.fstat(lock)
     try:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

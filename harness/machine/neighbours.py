@@ -1,11 +1,11 @@
-"""Who else computes while a worker is timed: what other processes take of the processors that it may run on.
+"""The share of the worker's processors that other processes take while it is timed.
 
     neighbours = Neighbours(workers)
     ...                                 these workers are timed
-    neighbours.crowding()               since then: what was neither theirs nor the judge's
+    neighbours.crowding()               since then: the time of neither the workers nor the judge
 
-The kernel counts, not the worker. One that hid from the count, as by children that nobody waits for, would be taken for
-somebody else, and earn no more than the doubt that a crowded machine earns.
+The kernel counts, not the worker. A worker could hide time from the count, for example in children that nobody waits
+for. That time would count as other processes' and would only earn the doubt of a crowded machine.
 """
 
 from __future__ import annotations
@@ -17,44 +17,45 @@ from pathlib import Path
 from typing import Protocol
 
 MOST_FOR_OTHERS, LEAST_IDLE = 0.15, 0.5
-"""Shares of the processors. Of two that were otherwise idle others took less than 0.01 while bundled kernels were
-timed, beside one busy process 0.43 to 0.62, beside four 0.50 to 0.81. Where half of them is idle there is room."""
+"""Shares of the processors. Measured while bundled kernels were timed on two processors: others took less than 0.01 on
+an idle machine, 0.43 to 0.62 beside one busy process, 0.50 to 0.81 beside four. If half of the time is idle, there is
+room."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE, _WAITING_FOR_DISKS, _GUESTS_FROM = 3, 4, 8  # of the columns of /proc/stat: proc_stat(5)
 
 
 class Timed(Protocol):
-    """A worker that is timed, as far as it is asked."""
+    """The interface of a timed worker that is used here."""
 
     @property
     def processor_s(self) -> float:
-        """Processor time of it and all that it started, so far, in seconds."""
+        """Processor time in seconds of the worker and of all processes that it started, so far."""
         ...
 
 
 @dataclass(frozen=True)
 class Crowding:
-    """Shares of the processors: what others took of them (a hypervisor included), and what nobody took."""
+    """Shares of the processors: `others` was taken by other processes (a hypervisor included), `idle` by nobody."""
 
     others: float
     idle: float
 
     @property
     def disturbs(self) -> bool:
-        """Whether what was timed waited for others, perhaps."""
+        """True if the timed worker may have waited for others."""
         return self.others > MOST_FOR_OTHERS and self.idle < LEAST_IDLE
 
 
 class Neighbours:
-    """Counts from its beginning. `workers` must be alive whenever it is asked."""
+    """Counts from its creation. All `workers` must be alive whenever `crowding` is called."""
 
     def __init__(self, workers: Sequence[Timed]) -> None:
         self._workers = workers
         self._before = self._read()
 
     def crowding(self) -> Crowding | None:
-        """Since the beginning; None where the system does not tell."""
+        """The crowding since creation. None if the system does not tell."""
         now = self._read()
         if now is None or self._before is None:
             return None
@@ -65,7 +66,7 @@ class Neighbours:
         return Crowding(others=min(max(busy_s - ours_s, 0.0) / total_s, 1.0), idle=idle_s / total_s)
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Seconds so far: of our processors busy and idle, and of the judge and the workers."""
+        """Seconds so far: our processors busy, our processors idle, and the judge's and the workers' time."""
         try:
             lines = Path("/proc/stat").read_text().splitlines()
             processors = {f"cpu{number}" for number in os.sched_getaffinity(0)}

@@ -16,24 +16,24 @@ SLOWED = {
     f"clocks_event_reasons_counters.{cause}": (1e-3, "ms")
     for cause in ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 }
-"""Counts for how long the card has run below its clocks since the driver was loaded, because it was too hot or its
-supply failed: what one is worth, and of what. That it keeps to its power limit is no fault, and is not among them."""
+"""Counters of how long the card ran below its clocks since the driver was loaded, because it was too hot or its supply
+failed. Each has the worth of one count and its unit. Throttling by the power limit is normal, and not counted."""
 
 _TIMEOUT_S = 10.0
 
 
 def identity(device: Device) -> dict[str, str]:
-    """Who the card is and what it may do; nothing where nobody can say."""
+    """The card's identity and limits. Empty if unknown."""
     return _ask(device, IDENTITY)
 
 
 def state(device: Device) -> dict[str, str]:
-    """Its clocks, temperature and power now, and for how long it has been slowed down so far."""
+    """The card's clocks, temperature and power now, and for how long it has been slowed down so far."""
     return _ask(device, STATE) | _ask(device, tuple(SLOWED))
 
 
 def processes(device: Device) -> dict[int, str]:
-    """Those that compute on the card: their names by their numbers."""
+    """The processes that compute on the card: names by process id."""
     rows = _query("--query-compute-apps=pid,process_name", device)
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
@@ -46,7 +46,7 @@ def _ask(device: Device, fields: tuple[str, ...]) -> dict[str, str]:
 
 
 def _query(what: str, device: Device) -> list[list[str]]:
-    """The rows of the answer; none where nvidia-smi is missing, fails, or does not know what it is asked for."""
+    """The rows of the answer. Empty if nvidia-smi is missing, fails, or does not know the query."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []

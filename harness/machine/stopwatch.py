@@ -1,4 +1,4 @@
-"""How long something takes: by the device's own clock, or the host's."""
+"""Times a block, by the device's own clock or the host's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 @contextmanager
 def stopwatch(on_device: bool) -> Iterator[Callable[[], float]]:
-    """How long what is done within takes, in nanoseconds, asked for afterwards. All of it is done then."""
+    """Gives a function that returns the block's duration in nanoseconds. Call it after the block, when all of the
+    block's work is done."""
     if on_device:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()

@@ -5,8 +5,8 @@
                isolation         ├─►  verdict  ─┤      └─►  eligibility
                                  └─►  profiled ─┘
 
-Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
-Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
+Every type here is immutable. Values are validated where they enter from a file: `catalog` reads problems, `records`
+reads runs. Nothing here imports torch. Names end in their unit: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
 from harness.model.case import (

@@ -1,9 +1,9 @@
-"""The cases of a problem: those that it states, and those that each run draws in secret.
+"""The cases of a problem: the stated ones, and the secret ones that each run draws.
 
     {batch_size: 4, kv_seq_len: 1024}                                    Case: every run has it
     {count: 2, parameters: {batch_size: {least: 1, most: 4}, ...}}       SecretCases: every run draws two of its own
 
-A submission that is right for the stated shapes only does not know the drawn ones.
+A submission that is right only for the stated shapes fails on the secret cases, because it cannot know their shapes.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ CaseValue = bool | int | float | str | list[int]
 
 
 class Case(Value):
-    """One shape of a problem: every parameter of `generate_input` but the seed and the device."""
+    """One shape of a problem: every parameter of `generate_input` except the seed and the device."""
 
     parameters: dict[str, CaseValue]
 
     @property
     def label(self) -> str:
-        """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
+        """The case's name on boards and in messages: `batch_size=4 kv_seq_len=1024`."""
         return _label(self.parameters)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The values that are words, as the label has them: `float16`."""
+        """The parameters' values that are strings, such as `float16`."""
         return tuple(value for value in self.parameters.values() if isinstance(value, str))
 
     @property
     def key(self) -> str:
-        """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
+        """The parameters as canonical JSON. Equal cases have equal keys, in whatever order the file lists the
+        parameters."""
         return json.dumps(self.parameters, sort_keys=True)
 
 
 def case_of(label: str) -> Case | None:
-    """The case that has this label, or None if it is no label."""
+    """The case that has this label, or None if the text is not a label."""
     pairs = [part.partition("=") for part in label.split()]
     if not pairs or not all(name and equals for name, equals, _ in pairs):
         return None
@@ -49,9 +50,9 @@ def case_of(label: str) -> Case | None:
 
 
 def told_apart(cases: Sequence[Case]) -> tuple[list[str], str]:
-    """Each case's label without the parameters that all of `cases` share, and a label of those: `q_seq_len=1`.
+    """Each case's label without the parameters that all `cases` share, and the label of the shared ones: `q_seq_len=1`.
 
-    Whole labels and "" where some case would have nothing left.
+    If that would leave some case without any parameter, return whole labels and "".
     """
     shared = {
         key: value
@@ -63,10 +64,12 @@ def told_apart(cases: Sequence[Case]) -> tuple[list[str], str]:
 
 
 class Draw(Value):
-    """What a parameter of a secret case is drawn from.
+    """How to draw one parameter of a secret case. There are four forms:
 
-    `one_of` these values; or a whole number from `least` to `most`, both included; or that many `times` the parameter
-    called so; or a list of such numbers, one for `each` of the parameter called so.
+    - `one_of`: one of these values;
+    - `least` and `most`: a whole number from `least` to `most`, both included;
+    - with `times`: such a number times the parameter that `times` names;
+    - with `each`: a list of such numbers, as many as the value of the parameter that `each` names.
     """
 
     least: int | None = None
@@ -89,11 +92,11 @@ class Draw(Value):
 
     @property
     def refers_to(self) -> str | None:
-        """The parameter that has to be drawn before this one."""
+        """The parameter that must be drawn before this one."""
         return self.times or self.each
 
     def value(self, number: Callable[[int, int], int], drawn: Mapping[str, CaseValue]) -> CaseValue:
-        """Drawn by `number(n, i)`, the i-th secret number below n, where the parameters before it are `drawn`."""
+        """Draw a value. `number(n, i)` is the i-th secret number below n. `drawn` holds the parameters drawn before."""
         if self.one_of is not None:
             return self.one_of[number(len(self.one_of), 0)]
         assert self.least is not None and self.most is not None
@@ -104,7 +107,7 @@ class Draw(Value):
         return factor * (self.least + number(span, 0))
 
     def allows(self, value: CaseValue, drawn: Mapping[str, CaseValue]) -> bool:
-        """Whether `value` could have been drawn."""
+        """True if `value` could have been drawn."""
         if self.one_of is not None:
             return any(_same(value, each) for each in self.one_of)
         assert self.least is not None and self.most is not None
@@ -117,7 +120,7 @@ class Draw(Value):
         return value % factor == 0 and self.least <= value // factor <= self.most
 
     def refusal(self, value: CaseValue, drawn: Mapping[str, CaseValue]) -> str | None:
-        """What `value` is not, for which it could not have been drawn; None if it could."""
+        """Complete the sentence "`value` is not ..." for a value that could not have been drawn. None if it could."""
         if self.allows(value, drawn):
             return None
         if self.one_of is not None:
@@ -132,7 +135,7 @@ class Draw(Value):
 
     @property
     def label(self) -> str:
-        """`1..4`, `num_kv_heads×1..8`, `[0..200 each batch_size]`, `float32|bfloat16`."""
+        """The range in short: `1..4`, `num_kv_heads×1..8`, `[0..200 each batch_size]` or `float32|bfloat16`."""
         if self.one_of is not None:
             return "|".join(_plain(value) for value in self.one_of)
         numbers = f"{self.least}..{self.most}"
@@ -142,8 +145,8 @@ class Draw(Value):
 
 
 class SecretCases(Value):
-    """`count` cases that every run draws anew, each parameter a value or what it is drawn from. They are checked, never
-    timed."""
+    """`count` cases that every run draws anew. A parameter is a fixed value or a `Draw`. Secret cases are checked,
+    never timed."""
 
     count: int = Field(ge=1)
     parameters: dict[str, Draw | CaseValue]
@@ -154,7 +157,9 @@ class SecretCases(Value):
         for name, given in self.parameters.items():
             wanted = given.refers_to if isinstance(given, Draw) else None
             if wanted is not None and wanted not in numbers:
-                raise ValueError(f"{name} is drawn from {wanted}, which is no whole number above 0 given before it")
+                raise ValueError(
+                    f"{name} is drawn from {wanted}, which must be a whole number above 0 and stand before it"
+                )
             times = isinstance(given, Draw) and given.times is not None
             least = [given.least] if isinstance(given, Draw) and times else self.values(name)
             if least and all(type(value) is int and value > 0 for value in least):
@@ -163,12 +168,12 @@ class SecretCases(Value):
 
     @property
     def label(self) -> str:
-        """`2 x batch_size=1..4 dtype=float32|bfloat16`."""
+        """For example `2 x batch_size=1..4 dtype=float32|bfloat16`."""
         texts = {name: v.label if isinstance(v, Draw) else _plain(v) for name, v in self.parameters.items()}
         return f"{self.count} x " + " ".join(f"{name}={text}" for name, text in texts.items())
 
     def case(self, number: Callable[[str, int, int], int]) -> Case:
-        """A case drawn by `number(parameter, n, i)`, the i-th secret number below n for `parameter`."""
+        """Draw a case. `number(parameter, n, i)` is the i-th secret number below n for `parameter`."""
         drawn: dict[str, CaseValue] = {}
         for name, given in self.parameters.items():
             if isinstance(given, Draw):
@@ -178,12 +183,12 @@ class SecretCases(Value):
         return Case(parameters=drawn)
 
     def allows(self, case: Case) -> bool:
-        """Whether `case` could have been drawn."""
+        """True if `case` could have been drawn."""
         return case.parameters.keys() == self.parameters.keys() and self.refusal(case) is None
 
     def refusal(self, case: Case) -> str | None:
-        """`num_q_heads=5 is not a multiple of num_kv_heads, 1 to 11 times it`: why `case`, which has the parameters of
-        these, could not have been drawn; None if it could."""
+        """The reason why `case` could not have been drawn, or None if it could. `case` must have the parameters of this
+        family. Example: `num_q_heads=5 is not a multiple of num_kv_heads`."""
         values = case.parameters
         for name, given in self.parameters.items():
             if isinstance(given, Draw):
@@ -195,7 +200,7 @@ class SecretCases(Value):
         return None
 
     def values(self, name: str) -> list[CaseValue]:
-        """All that `name` may be, as far as that does not depend on another parameter."""
+        """All values that `name` can have. Empty if they depend on another parameter."""
         given = self.parameters.get(name)
         if not isinstance(given, Draw):
             return [] if given is None else [given]
@@ -207,17 +212,20 @@ class SecretCases(Value):
         return list(range(given.least, given.most + 1))
 
     def corners(self, names: set[str]) -> Iterator[Case]:
-        """What a condition on the parameters called so can find in a drawn case: each combination of their values."""
+        """Every combination of the values that the parameters `names` can have. A condition on these parameters is
+        checked on them."""
         asked = [name for name in self.parameters if name in names]
         for values in itertools.product(*(self.values(name) for name in asked)):
             yield Case(parameters=dict(zip(asked, values, strict=True)))
 
 
 class Cases(Value):
-    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds.
+    """A problem's cases. `Problem.cases` holds those for GPUs; `Problem.cpu` those that a machine without a GPU can do
+    in seconds.
 
-    `probed`: parameters that test cases state and a benchmark case leaves out, with their values there. Each process
-    in which a benchmark case is timed is put one call with such inputs, at a secret place among the timed ones."""
+    `probed` maps each parameter that test cases state and a benchmark case omits to its values in the test cases. In
+    each process that times a benchmark case, one call at a secret place gets inputs with such a value.
+    """
 
     test: tuple[Case, ...]
     benchmark: tuple[Case, ...]
@@ -226,7 +234,7 @@ class Cases(Value):
 
     @property
     def secret_count(self) -> int:
-        """How many cases a run draws."""
+        """The number of secret cases that a run draws."""
         return sum(family.count for family in self.secret)
 
     def probes(self, benchmark: Case) -> list[Case]:
@@ -237,12 +245,12 @@ class Cases(Value):
 
 
 def _whole(value: CaseValue) -> int:
-    assert isinstance(value, int)  # the catalog has seen to it
+    assert isinstance(value, int)  # the catalog has checked it
     return value
 
 
 def _same(one: CaseValue, other: CaseValue) -> bool:
-    """Equal and of one type: true is no 1."""
+    """True if the values are equal and of one type: True is not 1."""
     return type(one) is type(other) and one == other
 
 
@@ -255,7 +263,7 @@ def _plain(value: CaseValue) -> str:
 
 
 def _value(text: str) -> CaseValue:
-    """What `_plain` has made this text of."""
+    """The value that `_plain` printed as this text."""
     if text in ("True", "False"):
         return text == "True"
     try:

@@ -1,4 +1,4 @@
-"""The least time that a device allows, and how near to it a latency comes.
+"""The floor, which is the least time that a device allows, and how near a latency comes to it.
 
 of the limit = floor / latency        100 % is best; the floor is a time
 """
@@ -9,8 +9,8 @@ from harness.model.value import Nanoseconds, Value
 
 
 class Floor(Value):
-    """The least time that the device's datasheet allows for a case, and what binds it. `format`: of the data formats
-    that the problem leaves to choose the one that takes the least."""
+    """The least time that the device's datasheet allows for a case. `binds` is what limits it: bandwidth or flops.
+    `format` is the storage format with the lowest floor among those that the problem allows."""
 
     latency_ns: Nanoseconds
     binds: str
@@ -18,8 +18,8 @@ class Floor(Value):
 
 
 def of_limit(floor_ns: float | None, latency_ns: float | None) -> float | None:
-    """How much of the limit a latency reaches: floor over latency, so that 1 is best. None where one is not known.
+    """How much of the limit a latency reaches: floor / latency, so 1 is best. None if either is unknown.
 
-    Of a score it is the geometric mean of what its cases reach, as score and floor are the cases' geometric means.
+    For a score it is the geometric mean over the cases, because score and floor are geometric means over the cases.
     """
     return floor_ns / latency_ns if floor_ns and latency_ns else None

@@ -1,4 +1,4 @@
-"""What a problem in another project's form has beside what every problem has."""
+"""The extra data of a problem in another project's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from harness.model.value import Value
 
 CHECKER = "checker"
-"""The tolerance of a problem whose own checker decides: right or wrong, and nothing between."""
+"""The name of the only tolerance of a problem whose own checker decides: an answer is right or wrong."""
 
 
 Precision = Literal["float16", "bfloat16"]
@@ -28,17 +28,19 @@ class FormatCost(Value):
 class Foreign(Value):
     """Where a problem in another project's form comes from, and how it is judged.
 
-    `path` is the folder or file. `modules` has the Python files that belong to it, by the names under which they import
-    each other: the judge runs them, a submission may import them. `templates` are files to start from, by language.
+    `path`: its folder or file. `modules`: its Python files, by the names under which they import each other. The judge
+    runs them, and a submission may import them. `templates`: files to start from, by language.
 
-    `seed_below`: seeds are drawn below it; None leaves it to what the judge finds out when it opens the problem.
+    `seed_below`: seeds are drawn below this number. None: the judge finds the bound when it opens the problem.
     `as_text`: truth values reach the generator as the words True and False. `strict_inputs`: a submission may change
-    only the inputs that ref_kernel changes, and buffers. `checker_decides` whether an answer is
-    right; else the problem's tolerances do, against ref_kernel or, with `exact`, against what it gives of the inputs in
-    float64. `precision`: the dtype that the weights and inputs of a task of KernelBench's are cast to, if they are.
-    `called`: the name by which it was asked for, if it was imported.
-    `cost` is by storage format. `gpus` are those that the competition is for, as it calls them; `deadline` is
-    when it ends.
+    only buffers and the inputs that ref_kernel changes.
+
+    `checker_decides`: the problem's own checker decides whether an answer is right. Otherwise the problem's tolerances
+    decide, against the output of ref_kernel, or with `exact` against its output for the inputs in float64. `precision`:
+    the dtype to which the weights and inputs of a KernelBench task are cast, if any.
+
+    `called`: the name that was asked for, if the problem was imported. `cost`: by storage format. `gpus`: the GPUs that
+    the competition is for, in its own words. `deadline`: when the competition ends.
     """
 
     form: Literal["gpumode", "kernelbench"]
@@ -58,13 +60,13 @@ class Foreign(Value):
 
     @property
     def address(self) -> str:
-        """What the problem is found by again, wherever one is; if it was imported, the name that it was called by."""
+        """The text that finds the problem again from any directory: the name of an imported problem, else its path."""
         if self.called is not None:
             return self.called
         return f"{self.path}:{self.precision}" if self.precision else str(self.path)
 
     def terms(self, device_name: str, now: datetime) -> list[str]:
-        """What the competition says of a run on this device at this time."""
+        """Warnings about a run on this device at this time: the competition is for another GPU, or its deadline."""
         said = []
         if self.gpus and not any(_is_called(device_name, gpu) for gpu in self.gpus):
             said.append(f"The competition is for {' and '.join(self.gpus)}, and this is {device_name}.")
@@ -75,7 +77,7 @@ class Foreign(Value):
 
 
 def _is_called(device_name: str, gpu: str) -> bool:
-    """Whether the device is the one that a competition calls `gpu`: MI300 is AMD Instinct MI300X, B200_Nebius is NVIDIA
-    B200, and L4 is not NVIDIA L40S."""
+    """True if the device is the GPU that a competition calls `gpu`. MI300 matches AMD Instinct MI300X, B200_Nebius
+    matches NVIDIA B200, and L4 does not match NVIDIA L40S."""
     model = re.escape(gpu.partition("_")[0])
     return re.search(rf"(?<![A-Z0-9]){model}(?![0-9])", device_name, re.IGNORECASE) is not None

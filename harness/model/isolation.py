@@ -1,8 +1,8 @@
-"""The layers of isolation, and the names of their combinations, strongest first.
+"""The layers of isolation and the names of their combinations, strongest first.
 
 bubblewrap+landlock   namespaces and Landlock: two independent fences
 bubblewrap            namespaces
-landlock              Landlock and seccomp: other processes' names can be seen, nothing of them read
+landlock              Landlock and seccomp: names of other processes can be seen, none of their data can be read
 process               limits and clean-up alone: no isolation
 """
 
@@ -12,13 +12,13 @@ import random
 from dataclasses import dataclass
 
 FIRST_FREE_UID, FREE_UIDS = 60578, 606
-"""User ids that nobody hands out: systemd.io/UIDS-GIDS, "unused"."""
+"""User ids that systemd.io/UIDS-GIDS lists as "unused": no system assigns them."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """The layers in force. `own_uid`: the worker runs under a user id of its own, which takes a judge that is root;
-    `one_gpu`: of several GPUs it can open only the one that it is judged on."""
+    """The layers in force. `own_uid`: the worker has its own user id, which requires the judge to be root. `one_gpu`:
+    the worker can open only the GPU that it is judged on."""
 
     bubblewrap: bool
     landlock: bool
@@ -36,7 +36,7 @@ class Isolation:
         return self.bubblewrap or self.landlock
 
     def new_uid(self) -> int | None:
-        """A user id for a scratch directory and the workers in it."""
+        """A random user id for a scratch directory and the workers in it. None without `own_uid`."""
         return FIRST_FREE_UID + random.SystemRandom().randrange(FREE_UIDS) if self.own_uid else None
 
 

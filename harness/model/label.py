@@ -1,97 +1,81 @@
-"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Both are stored by their values.
+"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Files store them by value.
 
-A stored run may hold others, of an older Podium (`tick-limited`): those stay the text that they are.
+Which of them a run earns: judge/marks. A stored run may hold others, of an older Podium (`tick-limited`): those stay
+the text that they are.
 """
 
 from __future__ import annotations
 
 import enum
-
-
-class Label(enum.StrEnum):
-    """What to know of one case's latency."""
-
-    HOST_BOUND = "host-bound"
-    COPIED = "copied"
-    CROWDED = "crowded"
-    VOIDED = "voided"
-    IMPRECISE = "imprecise"
-    LATENCY_BOUND = "latency-bound"
-    TOO_SHORT = "too-short"
-    WORKER_TIMED = "worker-timed"
-
-    @property
-    def why(self) -> str:
-        """How a case comes by it."""
-        return _LABELLED[self]
-
-
-class Unranked(enum.StrEnum):
-    """Why a run is not ranked. Of several reasons a run has the first that holds, in the order of `evaluate`.
-
-    unjudged: this machine cannot judge it, a kernel that cannot be interpreted, say; no verdict on the submission, but
-    judging again here would end the same way. noisy: of schema version 1 only. of an older revision: a board says so,
-    no run does.
-    """
-
-    UNJUDGED = "unjudged"
-    INTERPRETED = "interpreted"
-    EMULATED = "emulated"
-    SKIPPED = "skipped"
-    CHOSEN = "chosen cases"
-    QUICK = "quick"
-    VOIDED = "voided"
-    CROWDED = "crowded"
-    UNSTABLE = "unstable"
-    IMPRECISE = "imprecise"
-    BELOW_FLOOR = "below the floor"
-    UNSANDBOXED = "unsandboxed"
-    WORKER_TIMED = "worker-timed"
-    REPRODUCED = "repro"
-    NOISY = "noisy"
-    OLDER = "of an older revision"
-
-    @property
-    def why(self) -> str:
-        """The reason in words."""
-        return _UNRANKED[self]
-
-
-DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
-"""The machine's fault: another attempt may be ranked."""
-
-OLDER_SOURCE = "older source"
-"""The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
+from collections.abc import Mapping
 
 _VOIDED = "more than a tenth of the calls, or a quarter of one case's, had to be taken again"
 _CROWDED = "other processes took the processors meanwhile"
 _WORKER_TIMED = "the submission's own process timed it"
 
-_LABELLED = {
-    Label.HOST_BOUND: "the call waits for the device, so the host's work is in its latency",
-    Label.COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval",
-    Label.CROWDED: _CROWDED,
-    Label.VOIDED: _VOIDED,
-    Label.IMPRECISE: "its processes differ by more than a score may that is ranked",
-    Label.LATENCY_BOUND: "a launch alone takes as long as half the floor",
-    Label.TOO_SHORT: "it takes less than the clock's bound on a CPU, 150 µs, and counts with that",
-    Label.WORKER_TIMED: _WORKER_TIMED,
-}
-_UNRANKED = {
-    Unranked.UNJUDGED: "this machine cannot judge it",
-    Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted time is no measurement",
-    Unranked.EMULATED: "verified in the emulator, which tells nothing of time",
-    Unranked.SKIPPED: "some cases do not fit this device's memory and were left out",
-    Unranked.CHOSEN: "only the cases that were asked for were judged",
-    Unranked.QUICK: "a quick look with one process",
-    Unranked.VOIDED: _VOIDED,
-    Unranked.CROWDED: _CROWDED,
-    Unranked.UNSTABLE: "the machine became slower while it was timed",
-    Unranked.IMPRECISE: "its processes differ so much that the score's interval, or its cases', is too wide to rank by",
-    Unranked.BELOW_FLOOR: "it was faster than the device's datasheet allows",
-    Unranked.UNSANDBOXED: "nothing confined the submission",
-    Unranked.WORKER_TIMED: _WORKER_TIMED,
-    Unranked.REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
-    Unranked.NOISY: "the judge's own clock could not confirm the times",
-    Unranked.OLDER: "the problem's files have changed since it was judged",
-}
+
+class _Mark(enum.StrEnum):
+    """A word with what it means: `why`, how a case or a run comes by it."""
+
+    why: str
+
+    def __new__(cls, word: str, why: str = "") -> _Mark:
+        if not why:
+            raise TypeError(f"{cls.__name__}: say of {word} how a run comes by it")
+        mark = str.__new__(cls, word)
+        mark._value_, mark.why = word, why
+        return mark
+
+
+class Label(_Mark):
+    """What to know of one case's latency."""
+
+    HOST_BOUND = "host-bound", "the call waits for the device, so the host's work is in its latency"
+    COPIED = "copied", "an output was not allocated by torch in the call, so it was copied within the timed interval"
+    CROWDED = "crowded", _CROWDED
+    VOIDED = "voided", _VOIDED
+    IMPRECISE = "imprecise", "its processes differ by more than a score may that is ranked"
+    LATENCY_BOUND = "latency-bound", "a launch alone takes as long as half the floor"
+    TOO_SHORT = "too-short", "it takes less than the clock's bound on a CPU, 150 µs, and counts with that"
+    WORKER_TIMED = "worker-timed", _WORKER_TIMED
+
+
+class Unranked(_Mark):
+    """Why a run is not ranked. Of several reasons a run has the first that holds, in this order.
+
+    unjudged: this machine cannot judge it, a kernel that cannot be interpreted, say; no verdict on the submission, but
+    judging again here would end the same way. repro: the last that a judge gives, since `repro` asks what else there
+    was. noisy: of schema version 1 only. of an older revision: a board says so, no run does.
+    """
+
+    UNJUDGED = "unjudged", "this machine cannot judge it"
+    INTERPRETED = "interpreted", "verified through Triton's interpreter; interpreted time is no measurement"
+    EMULATED = "emulated", "verified in the emulator, which tells nothing of time"
+    CHOSEN = "chosen cases", "only the cases that were asked for were judged"
+    SKIPPED = "skipped", "some cases do not fit this device's memory and were left out"
+    QUICK = "quick", "a quick look with one process"
+    VOIDED = "voided", _VOIDED
+    CROWDED = "crowded", _CROWDED
+    UNSTABLE = "unstable", "the machine became slower while it was timed"
+    IMPRECISE = (
+        "imprecise",
+        "its processes differ so much that the score's interval, or its cases', is too wide to rank by",
+    )
+    BELOW_FLOOR = "below the floor", "it was faster than the device's datasheet allows"
+    UNSANDBOXED = "unsandboxed", "nothing confined the submission"
+    WORKER_TIMED = "worker-timed", _WORKER_TIMED
+    REPRODUCED = "repro", "judged with the seeds of an earlier run, so its inputs could be known"
+    NOISY = "noisy", "the judge's own clock could not confirm the times"
+    OLDER = "of an older revision", "the problem's files have changed since it was judged"
+
+    @classmethod
+    def first(cls, holds: Mapping[Unranked, bool]) -> Unranked | None:
+        """The reason that a run has of those that hold."""
+        return next((reason for reason in cls if holds.get(reason)), None)
+
+
+DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
+"""Reasons that are the machine's fault: another attempt may be ranked."""
+
+OLDER_SOURCE = "older source"
+"""The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""

@@ -1,11 +1,11 @@
-"""What is asked, of what, and where: problems with their cases and tolerances, submissions, devices."""
+"""Problems with their cases and tolerances, submissions and devices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,24 +15,35 @@ from harness.model.value import LONGEST_CALL_S, Value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+OF_EACH_CALL = ("max_mismatch", "rel_l2", "row_rel_l2")
+OF_MANY_CALLS = ("row_rms", "dim_rel_l2")
+BANDS = ("gain", "row_gain", "head_gain", "dim_gain")
+"""The limits of a Tolerance by what they hold for. judge/difference has the figures of the first, judge/tally those of
+the others."""
+
 
 class Tolerance(Value):
-    """What may differ from the reference. A limit left out is not applied; `bitwise` allows no difference at all.
+    """How far an output may differ from the reference. A limit that is None does not apply. `bitwise` allows no
+    difference.
 
-    An element misses when |out - ref| > atol + rtol * |ref|; at most the fraction `max_mismatch` may miss.
-    `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
+    An element misses when |out - ref| > atol + rtol * |ref|; at most the fraction `max_mismatch` may miss. `rel_l2`
+    bounds ||out - ref|| / ||ref|| over a whole output. `row_rel_l2` bounds the same over the worst row (last axis).
 
-    The others hold over many calls together: over all of the test cases, and over all timed calls of each benchmark
-    case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, `head_gain`
-    that of the same mean for each head (of outputs that have an axis called `head`), `dim_gain` that of each index
-    along the last axis, rows divided by their norms; `row_rms` bounds the root mean square of ||out - ref|| / ||ref||
-    over rows, of which each counts alike; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index
-    along the last axis. `parts` has bands of 1 + <out - ref, part> / <part, part> for parts of the reference's output
-    that are easily left out, by the names that reference.py's `parts` gives them: 1 if such a part is there, 0 if it is
-    missing. A band holds for each part of a family: `slice` for `slice.0`, `slice.1` and so on.
+    The other limits hold over many calls together: over all test cases, and over all timed calls of each benchmark
+    case.
 
-    A band is wider by three standard errors of its figure. `spreads` limits by how much rows scatter about a figure, as
-    a root mean square; where it does, the standard error is at most that of rows that scatter so much.
+    - `gain`: the band [low, high] for <out, ref> / <ref, ref>;
+    - `row_gain`: the band for the mean of that figure over rows;
+    - `head_gain`: the same mean for each head, for outputs that have an axis called `head`;
+    - `dim_gain`: the figure of each index along the last axis, with rows divided by their norms;
+    - `row_rms`: bounds the root mean square over rows of ||out - ref|| / ||ref||, with equal weight for each row;
+    - `dim_rel_l2`: bounds ||out - ref|| / ||ref|| of the worst index along the last axis;
+    - `parts`: bands for 1 + <out - ref, part> / <part, part>. A part is a part of the reference's output that is easily
+      left out, by its name in reference.py's `parts`. The figure is 1 if the part is there and 0 if it is missing. A
+      band holds for each part of a family: `slice` for `slice.0`, `slice.1` and so on.
+
+    A band is widened by three standard errors of its figure. `spreads` limits how much rows may scatter about a figure,
+    as a root mean square. With such a limit, the standard error is at most that of rows that scatter so much.
     """
 
     rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -53,36 +64,53 @@ class Tolerance(Value):
 
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
-        limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        over_all = bool(self.bands or self.spreads) or self.dim_rel_l2 is not None or self.row_rms is not None
-        if self.bitwise and (over_all or any(limit is not None for limit in limits) or self.rtol or self.atol):
+        if self.bitwise and (self.of_each_call or self.limits_many_calls or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
-        if not self.bitwise and all(limit is None for limit in limits):
-            raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
+        if not self.bitwise and not self.of_each_call:
+            *some, last = OF_EACH_CALL
+            raise ValueError(f"limits nothing: give {', '.join(some)} or {last}, or say bitwise: true")
         for name, band in self.bands.items():
             if not 0 < band[0] < band[1] < math.inf:
                 raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
         for name in self.spreads:
             if name not in self.bands:
-                raise ValueError(f"spreads limits {name}, for which there is no band")
+                raise ValueError(f"spreads limits {name}, which has no band")
         return self
 
     @property
     def bands(self) -> dict[str, tuple[float, float]]:
         """All bands of figures over many calls, by the figure's name."""
-        fields = {"gain": self.gain, "row_gain": self.row_gain, "head_gain": self.head_gain, "dim_gain": self.dim_gain}
-        return {**{name: band for name, band in fields.items() if band is not None}, **self.parts}
+        return {**self._given(BANDS), **self.parts}
+
+    @property
+    def of_each_call(self) -> dict[str, float]:
+        """What a figure of each output may come to, by the figure's name."""
+        return self._given(OF_EACH_CALL)
+
+    @property
+    def of_many_calls(self) -> dict[str, float]:
+        """What an error over many calls may come to, by the error's name."""
+        return self._given(OF_MANY_CALLS)
+
+    @property
+    def limits_many_calls(self) -> bool:
+        """Whether anything is limited over many calls."""
+        return bool(self.bands or self.spreads or self.of_many_calls)
+
+    def _given(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: limit for name in names if (limit := getattr(self, name)) is not None}
 
     def applies_to(self, case: Case) -> bool:
         return all(case.parameters.get(key) == value for key, value in self.when.items())
 
 
 class Limits(Value):
-    """Wall-clock limits on what a submission does, in seconds: on its import, one call, and the whole evaluation with
-    the judge's own work, but without the time for which it waits for the device.
+    """Wall-clock limits in seconds on what a submission does: `load_s` on its import, `call_s` on one call,
+    `evaluation_s` on the whole evaluation. The evaluation includes the judge's own work, but not the wait for the
+    device.
 
-    `test_s`, `benchmark_s` and `ranked_s` limit what loading and all calls of one process may take together: of the one
-    that is tested, of the one in which benchmark cases are tried, and of each one that is timed.
+    `test_s`, `benchmark_s` and `ranked_s` limit loading and all calls of one process together: of the process that runs
+    the test cases, of the process that tries the benchmark cases, and of each timed process.
 
     On an H200 the evaluations of the bundled files took 44 to 134 s (results/published, 2026-11).
     """
@@ -103,21 +131,22 @@ class Limits(Value):
 
     @property
     def longest_stage_s(self) -> float:
-        """What the stage that may take longest may take; where no stage has a limit of its own, what one call may."""
+        """The longest limit of a stage. If no stage has a limit, the limit of one call."""
         return max(filter(None, (self.test_s, self.benchmark_s, self.ranked_s)), default=self.call_s)
 
     @property
     def sentence(self) -> str:
-        """What whoever waits for an evaluation is told of them."""
+        """The limits as one sentence, for a user who waits for an evaluation."""
         parts = f"loading {self.load_s:g} s and each call {self.call_s:g} s"
         return f"an evaluation may take {self.evaluation_s:g} s, of which {parts}"
 
 
 class SampledRows(Value):
-    """Of long outputs only secret rows are checked; the case's `parameter` says how long they are along an axis.
+    """Checks only secret rows of long outputs. The case's `parameter` gives the length of the output along
+    `output_axis`.
 
-    In a test case `rows` of them if it is `longer_than` that, else (and always without a `longer_than`) all. In a timed
-    call `timed_rows` of them, or all if there are no more.
+    A test case is checked in `rows` rows if it is longer than `longer_than`, else in all rows. A timed call is checked
+    in `timed_rows` rows, or in all if it has no more.
     """
 
     output_axis: int = Field(ge=0)
@@ -133,14 +162,14 @@ class SampledRows(Value):
         return self
 
     def count(self, length: int, timed: bool) -> int | None:
-        """How many rows of `length` are checked; None for all."""
+        """The number of checked rows of `length`. None: all rows."""
         if timed:
             return self.timed_rows if length > self.timed_rows else None
         return self.rows if self.longer_than is not None and length > self.longer_than else None
 
 
 class PublishedFigure(Value):
-    """A figure that somebody else published for this problem; shown apart from anything measured here."""
+    """A figure that others published for this problem. It is shown apart from all that was measured here."""
 
     device: str
     case: str
@@ -152,9 +181,9 @@ class PublishedFigure(Value):
 class Problem(Value):
     """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it.
 
-    `ranking`: which mean over the benchmark cases is the score. `foreign`: how one in another project's form is judged.
-    `hidden`: folders of its own that a worker must not see. `root`: for which it was loaded, where runs and submissions
-    lie that a worker must not see either.
+    `ranking`: which mean over the benchmark cases is the score. `foreign`: how to judge a problem in another project's
+    form. `hidden`: folders of the problem that a worker must not see. `root`: the root for which the problem was
+    loaded; its runs and submissions are hidden from workers too.
     """
 
     name: str
@@ -182,7 +211,7 @@ class Problem(Value):
 
     @property
     def argument(self) -> str:
-        """What a command line calls it by."""
+        """The name or path that names the problem on a command line."""
         if self.foreign is None:
             return self.name
         if self.foreign.called is not None:
@@ -195,14 +224,15 @@ class Problem(Value):
 
     @property
     def every_case(self) -> tuple[Case, ...]:
-        """All that are stated; what a run draws in secret is not among them."""
+        """All stated cases, without the secret ones."""
         return (*self.cases.test, *self.cases.benchmark, *self.cpu.test, *self.cpu.benchmark)
 
     def cases_for(self, device_kind: str) -> Cases:
         return self.cpu if device_kind == "cpu" else self.cases
 
     def case_called(self, label: str) -> Case | None:
-        """The case with this label, if the problem states it or a run could have drawn it, or probed with it."""
+        """The case with this label, if the problem states it, or a run could have drawn it or probed with it. Else
+        None."""
         stated = {case.label: case for case in self.every_case}
         if label in stated:
             return stated[label]
@@ -213,8 +243,8 @@ class Problem(Value):
         return next((probe for probe in probes if probe.key == case.key), None)
 
     def refusal(self, label: str) -> str | None:
-        """Why no run could have drawn the case with this label: what each family of drawn cases says that has the same
-        parameters. None if none has."""
+        """The reasons why no run could have drawn the case with this label, one from each family of secret cases with
+        the same parameters. None if no family has these parameters."""
         case = case_of(label)
         families = (*self.cases.secret, *self.cpu.secret)
         alike = [family for family in families if case and family.parameters.keys() == case.parameters.keys()]
@@ -222,8 +252,8 @@ class Problem(Value):
         return "; ".join(reason for reason in reasons if reason) or None
 
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
-        """The same problem with these cases, on whatever device, and none drawn in secret. Probes stay. `partial`: some
-        test cases were left out, so that nothing can be said of all of them together."""
+        """The same problem with only these cases on every device, and without secret cases. Probes stay. `partial`:
+        some test cases were left out, so no limit over all of them together can be checked."""
 
         def among(lists: Cases) -> Cases:
             return Cases(test=tuple(tests), benchmark=tuple(benchmarks), probed=lists.probed)
@@ -231,12 +261,12 @@ class Problem(Value):
         return self.model_copy(update={"cases": among(self.cases), "cpu": among(self.cpu), "partial": partial})
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
-        """The tolerances that hold for `case`, by name, strict to loose."""
+        """The tolerances that hold for `case`, by name, from strict to loose."""
         return {name: next(t for t in options if t.applies_to(case)) for name, options in self.tolerances.items()}
 
 
 class Submission(Value):
-    """One immutable source file. `name` is what boards show; the sha256 is what a run is tied to."""
+    """One immutable source file. Boards show its `name`; a run belongs to its sha256."""
 
     name: str
     problem: str
@@ -250,10 +280,10 @@ class Submission(Value):
 
 
 class Device(Value):
-    """The card (or processor) that is here, passed along as a value.
+    """The GPU or processor of this machine, passed along as a value.
 
-    `kind` is cpu, cuda or rocm; `torch_device` what torch calls it; `slug` names its folder in `results/`;
-    `arch` is gfx942, sm_90, x86_64 and the like. `flush_bytes` is the size of the sweep that empties its caches.
+    `kind` is cpu, cuda or rocm. `torch_device` is torch's name for it. `slug` is its folder's name in `results/`.
+    `arch` is gfx942, sm_90, x86_64 or similar. `flush_bytes` is the size of the buffer whose sweep empties its caches.
     """
 
     kind: Literal["cpu", "cuda", "rocm"]

@@ -1,4 +1,4 @@
-"""What a profiler within the sandbox saw of a case: a help for the author, and never a score."""
+"""A profile of a case, taken by torch.profiler in the sandbox. It helps the author and never scores."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from harness.model.case import Case
 from harness.model.value import Text, Value
 
 MOST_PARTS = 64
-"""Operators or kernels of a profiled call that are told apart; the others are added up."""
+"""The most operators or kernels of a profiled call that are listed. The rest is summed into one more part."""
 
 LONGEST_PART = 200
-"""Characters of the name of one."""
+"""The most characters of a part's name."""
 
 
 class ProfiledPart(Value):
-    """An operator on a processor, with its own time only; on a GPU a kernel. `count` and `self_ns` are of one call."""
+    """One operator on a processor, with its own time only, or one kernel on a GPU. `count` and `self_ns` are for one
+    call."""
 
     name: Annotated[Text, Field(max_length=LONGEST_PART)]
     count: float = Field(gt=0, allow_inf_nan=False)
@@ -25,9 +26,9 @@ class ProfiledPart(Value):
 
 
 class ProfiledCase(Value):
-    """Calls of one case under torch.profiler, in the submission's own process, by whose word all of it is. `call_ns`:
-    the median of whole calls. Of kernels that were interpreted or emulated no time is told: `launches` counts the
-    interpreted ones of a call, `instructions` what the emulator executed in one."""
+    """Calls of one case under torch.profiler. The submission's own process reports all of it, so nothing here is
+    trusted. `call_ns`: the median of whole calls. Interpreted and emulated kernels have no times. `launches` counts the
+    interpreted launches of a call; `instructions` counts the instructions that the emulator executed in a call."""
 
     case: Case
     calls: int = Field(ge=1)

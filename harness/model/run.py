@@ -1,4 +1,4 @@
-"""What came of it: the run, which holds the verdict, the checks and the measurements."""
+"""The run: the verdict, the checks and the measurements of one evaluation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from harness.model.value import LONGEST_NS, SHORTEST_NS, Text, Value
 from harness.model.verdict import CaseCheck, Ending, Total, Verdict
 
 SCHEMA_VERSION = 2
-"""Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock.
+"""Version of the run files in `results/`. A reader refuses a file of a newer version. Version 1: times by the worker's
+clock.
 
-It grows when a field's meaning changes. A new field needs none of that: it has a default, which older runs then have.
+It grows when a field's meaning changes. A new field does not change it: the field has a default, which older runs get.
 """
 
 
@@ -29,7 +30,8 @@ class Skipped(Value):
 
 
 class Finding(Value):
-    """What a scanner found suspicious in a source's text: no verdict. `severity` is low, medium, high or critical."""
+    """Suspicious text that a scanner found in a source. It is not a verdict. `severity` is low, medium, high or
+    critical."""
 
     rule: Text
     severity: Text
@@ -37,15 +39,15 @@ class Finding(Value):
 
     @property
     def flagged(self) -> bool:
-        """Whether boards show it: what is less severe, honest submissions have too."""
+        """True if boards show it. Less severe findings occur in honest submissions too."""
         return self.severity in ("high", "critical")
 
 
 class Run(Value):
-    """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
+    """One judged evaluation of one submission on one device, as stored in `results/`.
 
-    `ranking`: which mean over the cases `score` is. `reproduces` is the id of the run whose seeds it had, if it had not
-    its own. `clock` timed it, less `constants`.
+    `ranking`: which mean over the cases `score` is. `reproduces`: the id of the run whose seeds this run reused; None
+    for a run with seeds of its own. `clock`: whose clock timed the calls. `constants` were subtracted from the times.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -90,7 +92,8 @@ class Run(Value):
 
     @model_validator(mode="after")
     def _taken_by_a_clock(self) -> Run:
-        """Of the score and every measurement; the bounds of their intervals are computed, and may lie anywhere."""
+        """Check that the score and every measurement are possible times. The ends of their intervals are computed, so
+        they may lie anywhere."""
         if self.schema_version == 1:
             return self
         times = [(f"measurements.{i}", m) for i, m in enumerate(self.measurements)]
@@ -99,13 +102,13 @@ class Run(Value):
         named += [("score.latency_ns", self.score.latency_ns)] if self.score is not None else []
         for where, ns in named:
             if not SHORTEST_NS <= ns <= LONGEST_NS:
-                raise ValueError(f"{where}: {ns:g} ns is no time that a call takes ({SHORTEST_NS:g} to {LONGEST_NS:g})")
+                raise ValueError(f"{where}: {ns:g} ns cannot be the time of a call ({SHORTEST_NS:g} to {LONGEST_NS:g})")
         return self
 
     @field_validator("environment")
     @classmethod
     def _shown(cls, environment: dict[str, Any]) -> dict[str, Any]:
-        """Of all that it may hold, boards and `show` read these."""
+        """Check the types of the entries that boards and `show` read."""
         if not all(isinstance(environment.get(key, ""), str) for key in ("python", "isolation")):
             raise ValueError("python and isolation must be text")
         if not isinstance(environment.get("packages", {}), dict):
@@ -114,11 +117,12 @@ class Run(Value):
 
     @property
     def speed_up(self) -> float | None:
-        """Over the fastest of the baselines that were timed in turns with it, and soundly."""
+        """The speed-up over the fastest baseline that was timed in turns with the submission, without a doubt about its
+        figures."""
         sound = [each.speed_up for each in self.baselines if each.speed_up is not None and each.doubt is None]
         return min(sound, default=None)
 
     @property
     def ranked(self) -> bool:
-        """Whether it is, on a board of its clock and of its revision of the problem."""
+        """True if a board of the run's clock and revision ranks it."""
         return self.ending.verdict is Verdict.ACCEPTED and self.score is not None and self.unranked_because is None

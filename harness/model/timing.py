@@ -1,4 +1,4 @@
-"""What is measured of a submission: by whose clock and how, each case's samples, what the machine did meanwhile."""
+"""Times of a submission: whose clock took them and how, each case's samples, and the machine's state meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.model.value import Nanoseconds, StoredSampleNanoseconds, Text, Valu
 
 
 class Estimate(Value):
-    """A centre with its confidence interval, all in nanoseconds. A single process gives no interval: low and high are
-    None."""
+    """A centre with its confidence interval, in nanoseconds. `low_ns` and `high_ns` are None for a single process,
+    which gives no interval."""
 
     latency_ns: Nanoseconds
     low_ns: Nanoseconds | None = None
@@ -23,10 +23,10 @@ class Estimate(Value):
 
 
 class ClockOwner(enum.StrEnum):
-    """Whose clock the scores of a run come from. Those of different clocks are never compared.
+    """Whose clock gave the times of a run. Scores of different clocks are never compared.
 
-    judge: stamps of the judge's own enclose each call. worker: the worker's own events or counter, which a submission
-    can change; all runs of schema version 1 are of this kind.
+    judge: the judge's own stamps enclose each call. worker: the worker's own events or counter, which a submission can
+    tamper with. All runs of schema version 1 are worker-timed.
     """
 
     JUDGE = "judge"
@@ -36,9 +36,12 @@ class ClockOwner(enum.StrEnum):
 class Manner(enum.StrEnum):
     """How the judge times the calls of a case (docs/clock.md).
 
-    sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
-    large for one time slice are poured. long: the same, for calls longer than a time slice. gated long: both. stopped:
-    the worker is stopped, continued, and stops itself again. worker: the worker times its own call.
+    - sandwich: two stamps on the GPU enclose the call.
+    - gated: as sandwich, and the call waits at a gate while inputs too large for one time slice are poured.
+    - long: as sandwich, for calls longer than a time slice.
+    - gated long: both.
+    - stopped: the worker is stopped, is continued, and stops itself again.
+    - worker: the worker times its own call.
     """
 
     SANDWICH = "sandwich"
@@ -50,18 +53,18 @@ class Manner(enum.StrEnum):
 
     @property
     def gated(self) -> bool:
-        """Whether the call waits at a gate until its inputs are poured."""
+        """True if the call waits at a gate until its inputs are poured."""
         return self in (Manner.GATED, Manner.GATED_LONG)
 
     @property
     def long(self) -> bool:
-        """Whether the judge waits for a word behind the call before it asks for its second stamp."""
+        """True if the judge waits for a word after the call before it requests its second stamp."""
         return self in (Manner.LONG, Manner.GATED_LONG)
 
 
 class Constant(Value):
-    """What timing a call that computes nothing takes in this manner, measured before a run: the interquartile mean,
-    the interquartile range and the number of calls. It is subtracted from each call."""
+    """The fixed cost of timing a call in this manner, measured with null calls before a run: interquartile mean,
+    interquartile range and number of calls. It is subtracted from each call."""
 
     manner: Manner
     latency_ns: Nanoseconds
@@ -70,12 +73,12 @@ class Constant(Value):
 
 
 class Round(Value):
-    """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
-    it, what the device's driver says (`machine/gauges`, in its own words and units), and which share of the processors
-    others took (None where the system does not tell).
+    """The machine's state while one process of a run was timed. `copy_ns` and `product_ns`: the judge's own copy and
+    matrix product, timed after the process. `gauges`: the driver's report (`machine/gauges`), in the driver's words and
+    units. `others_share`: the share of the processors that other processes took, None if the system does not tell.
 
-    `disturbed` says what was wrong. Such a process is timed again and then not `kept`. `objection` is set in runs of
-    schema version 1 alone.
+    `disturbed` says what was wrong. A disturbed process is timed again and then not `kept`. `objection` is set only in
+    runs of schema version 1.
     """
 
     copy_ns: Nanoseconds
@@ -88,9 +91,9 @@ class Round(Value):
 
 
 class TimedBaseline(Value):
-    """A baseline that was timed in turns with the submission, a process each in every round. `latencies_ns` are in the
-    order of the run's measurements. `speed_up` is how many times as long as the submission it takes, with its interval
-    over the rounds. `doubt`: what speaks against these figures. `why_not`: why there are none."""
+    """A baseline that was timed in turns with the submission, one process of each per round. `latencies_ns` follows the
+    order of the run's measurements. `speed_up` is the baseline's latency over the submission's, with its interval over
+    the rounds. `doubt`: why these figures are not to be trusted. `why_not`: why there are no figures."""
 
     name: Text
     score: Estimate | None = None
@@ -103,11 +106,11 @@ class TimedBaseline(Value):
 
 
 class Measurement(Value):
-    """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
+    """One benchmark case's samples within a run: one list per worker process, in the order they were taken.
 
-    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`.
-    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score.
-    `voids`: how many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
+    `bound_ns`: the most by which a submission can make its latency look shorter, in this `manner`. `inside_ns`: the
+    latency by the worker's own events in the pilot. It is for diagnosis and never the score. `voids`: how many calls
+    were repeated, by reason. `hidden_ns` and `idle_excess_ns` occur only in schema version 1.
     """
 
     case: Case
@@ -124,5 +127,5 @@ class Measurement(Value):
 
     @property
     def of_limit(self) -> float | None:
-        """See `of_limit`; None without a floor."""
+        """Floor / latency (see `of_limit`). None without a floor."""
         return of_limit(self.floor.latency_ns, self.latency.latency_ns) if self.floor else None

@@ -1,4 +1,4 @@
-"""How answers stand against a problem's tolerances, in words: the one that all meet, and what misses the next stricter.
+"""Which tolerance the answers meet, in words, and which limit of the next stricter one they miss.
 
 within exact
 within mxfp4, not within exact: rel_l2 is 1.31 x its limit in batch_size=4 q_seq_len=1 kv_seq_len=128
@@ -13,14 +13,14 @@ from harness.model.verdict import CaseCheck, Excess, Total
 
 _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",
-    "nan_or_inf": "NaN or Inf is where none belongs",
+    "nan_or_inf": "there is NaN or Inf where none belongs",
     "structure": "not the tensor that was asked for",
     "checker": "the problem refuses it",
 }
 
 
 def tolerances_met(found: Sequence[CaseCheck | Total]) -> str | None:
-    """Of accepted answers. None where nothing was compared."""
+    """The sentence for accepted answers. None if nothing was compared."""
     names = max((list(each.excess) for each in found), key=len, default=[])
     met = [names.index(each.tolerance) for each in found if each.tolerance in names]
     if not met:
@@ -35,7 +35,7 @@ def tolerances_met(found: Sequence[CaseCheck | Total]) -> str | None:
 
 
 def in_words(excess: Excess) -> str:
-    """`rel_l2 is 1.31 x its limit`."""
+    """For example `rel_l2 is 1.31 x its limit`."""
     if math.isfinite(excess.ratio):
         return f"{excess.limit} is {excess.ratio:.3g} x its limit"
     return _WITHOUT_A_VALUE.get(excess.limit, f"{excess.limit} is above its limit of 0")

@@ -1,4 +1,4 @@
-"""What is found of a submission's answers: the verdict, and how each case and all calls stand to the tolerances."""
+"""The result of checking a submission's answers: the verdict, and how each case and all calls meet the tolerances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.model.value import Text, Value
 
 
 class Verdict(enum.StrEnum):
-    """How a run ended. The values are the words used in files, folders of controls and messages."""
+    """How a run ended. Files, folders of controls and messages use these values."""
 
     ACCEPTED = "accepted"
     WRONG_ANSWER = "wrong_answer"
@@ -30,7 +30,7 @@ class Verdict(enum.StrEnum):
 
     @property
     def disqualifies(self) -> bool:
-        """Whether a source that ever got it is shown with it, whatever its other runs say."""
+        """True if boards show this verdict for the source for ever, whatever its other runs say."""
         return self in (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
 
 
@@ -46,7 +46,7 @@ _EXIT_CODES = {
 
 
 class Ending(Value):
-    """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
+    """The verdict, one sentence that says why, and details that help to fix it (traceback, mismatch report)."""
 
     verdict: Verdict
     message: Text
@@ -54,19 +54,18 @@ class Ending(Value):
 
 
 def all_tests(count: int) -> str:
-    """`all 4 test cases`, `the one test case`."""
+    """`all 4 test cases` or `the one test case`."""
     return "the one test case" if count == 1 else f"all {count} test cases"
 
 
 def outcome(verdict: Verdict, unranked: str | None) -> str:
-    """The verdict in words, for a run that is unranked because of `unranked`."""
+    """The verdict in words. `unranked` is the run's reason not to be ranked, if any."""
     return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words
 
 
 class Excess(Value):
-    """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
-
-    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, structure ...).
+    """How far a checked call is from one tolerance. `ratio` is the worst limit's value over the limit; at most 1 meets
+    the tolerance. `limit` names the worst limit (rel_l2, max_mismatch, structure ...).
     """
 
     limit: str
@@ -74,7 +73,7 @@ class Excess(Value):
 
 
 class CaseCheck(Value):
-    """The comparison of one case's output with the reference, over all its checked calls. `secret`: this run drew the
+    """The comparison of one case's outputs with the reference, over all its checked calls. `secret`: this run drew the
     case."""
 
     case: Case
@@ -89,9 +88,10 @@ class CaseCheck(Value):
 
 
 class Total(Value):
-    """What the outputs of many calls come to together: of all test cases, or of all timed calls of one benchmark case.
+    """The figures of many outputs together: of all test cases, or of all timed calls of one benchmark case.
 
-    `gain`, `row_gain`, `dim_rel_l2` and `parts` as in Tolerance; `tolerance` is the strictest that they meet."""
+    For `gain`, `row_gain`, `dim_rel_l2` and `parts` see Tolerance. `tolerance` is the strictest that they meet.
+    """
 
     what: Text
     gain: float | None

@@ -1,9 +1,9 @@
-"""What a submission's kernels execute on an emulated chip: counts by kernel and by source line, never a time.
+"""Count the instructions of a submission's kernels on an emulated chip, by kernel and by source line, without times.
 
     counted(root, problem, submission, case) ─► Counts        one call, in a process of its own, unconfined
     python3 -m harness.profiling.counting SETTINGS            that process
 
-The program is the profiled one of `program`, with the emulator in the place of a GPU.
+The process works as the one of `program`, with the emulator in place of a GPU.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ FOUND = "counts.json"
 
 
 class KernelCounts(Value):
-    """instructions: that waves executed, by class. lines: the same by line of the source, all classes. lds: by line the
-    passes of LDS banks, and those without a conflict. cached: by line the cache lines of global memory that were
-    touched, and how few would have done."""
+    """The counts of one kernel.
+
+    `instructions`: executed by waves, by class. `lines`: the same for all classes, by source line. `lds`: by line, the
+      passes of LDS banks, and the passes without bank conflicts. `cached`: by line, the cache lines of global memory
+      that were touched, and the fewest that would suffice.
+    """
 
     kernel: str
     launches: int
@@ -45,7 +48,7 @@ class KernelCounts(Value):
 
 
 class Counts(Value):
-    """Of one call."""
+    """The counts of one call."""
 
     problem: str
     submission: str
@@ -56,7 +59,7 @@ class Counts(Value):
 
 
 class Counting(Value):
-    """What the process is told."""
+    """The settings of the counting process."""
 
     root: Path
     problem: str
@@ -75,8 +78,10 @@ def counted(
     target: str = EMULATED_TARGET,
     narrate: Callable[[str], None] = lambda line: None,
 ) -> Counts:
-    """case: as `profile` takes it; the smallest CPU test case by default. Raises UsageError, InfrastructureError where
-    the emulator is missing, Unprofiled where the submission fails."""
+    """Count one call of `submission`. `case`: as in `profile`; default: the smallest CPU test case.
+
+    Raises UsageError, InfrastructureError if the emulator is missing, Unprofiled if the submission fails.
+    """
     from harness.emulator import available
     from harness.judge.reference import open_reference
 
@@ -132,7 +137,7 @@ def _run(told: Counting) -> Counts:
         submission = load.load(told.submission, interpreted=True)
         with submission.around_call():
             submission.kernel(reference.generate(told.case, told.seed))
-    except BaseException as error:  # SystemExit is the submission's as well
+    except BaseException as error:  # SystemExit comes from the submission, too
         if type(error).__module__ == "harness.errors":
             raise
         return Counts(**shown, failure=load.describe_failure(error, told.submission))

@@ -1,4 +1,4 @@
-"""What a profile says in short: its kernels, each over all its launches, beside the floor of the case."""
+"""The excerpt of a profile: its kernels, each summed over its launches, with the floor of the case."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from harness.model import Case, Device, Floor
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel, or what is typical of its launches; on a CPU an operator, its own time only.
+    """One launch of a kernel, or the median of its launches. On a CPU: an operator, with its own time only.
 
-    None for what a profiler does not tell. `dram_percent` and `compute_percent` are of the peak sustained while it ran,
-    `occupancy_percent` of the warps (waves) that fit. `grid` and `block` as the profiler writes them.
+    A figure that the profiler does not report is None. `dram_percent` and `compute_percent`: of the peak sustained
+    during the launch. `occupancy_percent`: of the warps (waves) that fit. `grid` and `block`: as the profiler writes
+    them.
     """
 
     name: str
@@ -33,9 +34,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """A kernel over all calls that were profiled: `launches` and `total_ns` are of one call.
+    """A kernel over all profiled calls. `launches` and `total_ns` are per call.
 
-    `each`: the median of every figure over its launches; of an operator the mean time.
+    `each`: the median of every figure over the launches; for an operator the mean time.
     """
 
     launches: float
@@ -45,8 +46,12 @@ class ProfiledKernel:
 
 @dataclass(frozen=True)
 class Profile:
-    """`case_number` counts the benchmark cases from 1, and is None for another. `call_ns`: a whole call by the host's
-    clock, under the profiler. `needed_bytes`: what the floor counts. `files`, in `folder`, are the profiler's own."""
+    """One profile.
+
+    `case_number`: the number of the benchmark case from 1; None for another case. `call_ns`: a whole call by the host's
+      clock, under the profiler. `needed_bytes`: the bytes that the floor counts. `files`: the profiler's own files in
+      `folder`.
+    """
 
     problem: str
     submission: str
@@ -66,12 +71,13 @@ class Profile:
 
     @property
     def total_ns(self) -> float:
-        """All kernels of one call, without the gaps between them."""
+        """The time of all kernels of one call, without the gaps between them."""
         return sum(kernel.total_ns for kernel in self.kernels)
 
     @property
     def dram_bytes(self) -> float | None:
-        """What all kernels of one call moved to and from memory, if the profiler tells of each."""
+        """The bytes that all kernels of one call moved to and from memory, if the profiler reports them for each
+        kernel."""
         moved = [(kernel.launches, kernel.each.dram_bytes) for kernel in self.kernels]
         if not moved or any(each is None for _, each in moved):
             return None
@@ -103,7 +109,7 @@ class Profile:
 
 
 def kernels(launches: Sequence[Launch], calls: int) -> tuple[ProfiledKernel, ...]:
-    """Launches alike but for their figures as one kernel each; what takes most of a call first."""
+    """Group launches with the same name, grid and block into kernels, the most time-consuming first."""
     alike: dict[tuple[str, str | None, str | None], list[Launch]] = {}
     for launch in launches:
         alike.setdefault((launch.name, launch.grid, launch.block), []).append(launch)

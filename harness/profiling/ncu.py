@@ -1,7 +1,7 @@
-"""NVIDIA's Nsight Compute: each kernel launched once more for every group of counters that it takes.
+"""NVIDIA's Nsight Compute. It launches each kernel again for every group of counters.
 
-Clocks are left as they are (`--clock-control none`): locking them takes rights that few have, and a submission is
-judged at the clocks the card chooses. Caches are emptied before every launch, as for a judged call.
+Clocks are left alone (`--clock-control none`), because locking them takes rights that few users have, and a submission
+is judged at the clocks that the card chooses. Caches are emptied before every launch, as for a judged call.
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/
 """
 
@@ -40,7 +40,7 @@ REMEDIES = {
     "No kernels were profiled": "the submission launched no kernel on the device",
 }
 
-# https://docs.nvidia.com/nsight-compute/NsightComputeCli/#print-units: short names since 2024, long ones before.
+# https://docs.nvidia.com/nsight-compute/NsightComputeCli/#print-units: short names since 2024, long names before.
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "nsecond": 1.0, "usecond": 1e3, "msecond": 1e6, "second": 1e9}
 _UNITS |= {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 
@@ -53,12 +53,12 @@ def command(ncu: str, folder: Path, program: Sequence[str]) -> list[str]:
 
 
 def page_command(ncu: str, folder: Path) -> list[str]:
-    """Prints every metric of the report as CSV."""
+    """Return the command that prints every metric of the report as CSV."""
     return [ncu, "--import", str(folder / REPORT), "--csv", "--page", "raw", "--print-units", "base"]
 
 
 def read(page: str) -> list[Launch]:
-    """The launches of a raw page. Raises ValueError where it is none, or where it lacks the times."""
+    """Return the launches of a raw page. Raises ValueError if it is not such a page or lacks the times."""
     lines = page.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -76,7 +76,7 @@ def _launch(row: dict[str, str], units: dict[str, str]) -> Launch:
     def figure(metric: str) -> float | None:
         try:
             value = float(row.get(metric, "").replace(",", "")) * _scale(units.get(metric, ""))
-        except ValueError:  # "n/a", or not collected
+        except ValueError:  # "n/a" or not collected
             return None
         return value if math.isfinite(value) else None
 
@@ -96,10 +96,10 @@ def _launch(row: dict[str, str], units: dict[str, str]) -> Launch:
 
 
 def _scale(unit: str) -> float:
-    """To ns or bytes: of `Kbyte/block` the part before the stroke counts."""
+    """Return the factor to ns or bytes. In `Kbyte/block` only the part before the slash counts."""
     return _UNITS.get(unit.partition("/")[0], 1.0)
 
 
 def _extent(written: str | None) -> str | None:
-    """`(132, 1, 1)` as `132×1×1`."""
+    """Return `(132, 1, 1)` as `132×1×1`."""
     return "×".join(re.findall(r"\d+", written)) if written else None

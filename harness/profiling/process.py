@@ -1,4 +1,4 @@
-"""The profiled program as a process: run under a profiler, ended with all that it started, its outcome read."""
+"""Run the profiled program under a profiler, end it with everything that it started, and read its outcome."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from harness.model import Verdict
 from harness.profiling.program import OUTCOME, Outcome, Settings
 
 LIMIT_S = 1800.0
-"""ncu launches each kernel some ten times; a submission of a thousand kernels takes minutes."""
+"""The time limit of a profile. ncu launches each kernel some ten times, so a thousand kernels take minutes."""
 
 PRINTED = "printed.txt"
 PRINTED_LINES = 6
 
 
 class Unprofiled(PodiumError):
-    """The submission failed under the profiler; the exit code is the verdict's."""
+    """The submission failed under the profiler. The exit code is the verdict's."""
 
     def __init__(self, verdict: Verdict, message: str, detail: str | None) -> None:
         super().__init__(f"{verdict.words} under the profiler: {message}", detail or None)
@@ -38,7 +38,7 @@ def words(settings: Settings) -> list[str]:
 
 
 def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[str, str]) -> Outcome:
-    """Run the program under a profiler. Raises Unprofiled, InfrastructureError."""
+    """Run the program under a profiler and return its outcome. Raises Unprofiled and InfrastructureError."""
     path = settings.folder / OUTCOME
     path.unlink(missing_ok=True)
     checkout = str(Path(__file__).resolve().parents[2])
@@ -90,7 +90,7 @@ def _inherited() -> list[str]:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises SystemExit, so that what was started is ended too: it is in a session of its own."""
+    """Turn SIGTERM into SystemExit, so that the program is ended too: it runs in a session of its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,7 +102,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of it, and of what it started in its own session."""
+    """Kill the process and everything that it started in its session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

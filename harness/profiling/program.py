@@ -1,8 +1,9 @@
-"""The program that is profiled: makes a case's inputs, warms up, and calls the submission where the profiler looks.
+"""The profiled program: makes the inputs of a case, warms up, and calls the submission under the profiler.
 
     python3 -m harness.profiling.program SETTINGS        as JSON; see Settings
 
-Every call has fresh inputs: a submission may write to its own. What became of it is in program.json of its folder.
+Every call gets fresh inputs, because a submission may write to its inputs. The outcome is in program.json of its
+folder.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ OUTCOME = "program.json"
 
 
 class Settings(Value):
-    """`looks`: how the profiler learns what to look at: by
-    CUDA's start and stop, by torch.profiler here, or by the times of the calls."""
+    """The settings of the profiled program. `looks`: how the profiler recognises the calls: by CUDA's profiler start
+    and stop, by torch.profiler in this process, or by the times of the calls."""
 
     root: Path
     problem: str
@@ -42,8 +43,11 @@ class Settings(Value):
 
 
 class Outcome(Value):
-    """`calls`: when each began and ended, in ns of CLOCK_BOOTTIME, in which rocprofv3 counts; none if its kernels are
-    `interpreted`, as the smallest test case shows. `failure` as of `load.describe_failure`."""
+    """The outcome of the profiled program.
+
+    `calls`: when each call began and ended, in ns of CLOCK_BOOTTIME, which rocprofv3 uses. Empty if the kernels are
+      `interpreted`, which a call of the smallest test case shows. `failure`: from `load.describe_failure`.
+    """
 
     calls: tuple[tuple[int, int], ...] = ()
     interpreted: bool = False
@@ -51,7 +55,7 @@ class Outcome(Value):
 
 
 def run(settings: Settings) -> Outcome:
-    """Raises ProblemError where the problem's own code fails."""
+    """Call the submission under the profiler. Raises ProblemError if the problem's own code fails."""
     on_gpu = settings.device.kind != "cpu"
     if on_gpu:
         torch.cuda.set_device(torch.device(settings.device.torch_device))
@@ -79,7 +83,7 @@ def run(settings: Settings) -> Outcome:
             if number >= 0:
                 spans.append((began, ended))
             del data
-    except BaseException as error:  # SystemExit is the submission's as well
+    except BaseException as error:  # SystemExit comes from the submission, too
         if type(error).__module__ == "harness.errors":
             raise
         return Outcome(failure=load.describe_failure(error, settings.submission))
@@ -88,7 +92,7 @@ def run(settings: Settings) -> Outcome:
 
 @contextlib.contextmanager
 def _looking(settings: Settings, number: int, on_gpu: bool) -> Iterator[None]:
-    """The profiler looks at what is done here, unless it is a warm-up."""
+    """Profile the code in this block, unless it is a warm-up."""
     if on_gpu:
         torch.cuda.synchronize()
     if number < 0 or settings.looks == "times":
@@ -100,7 +104,7 @@ def _looking(settings: Settings, number: int, on_gpu: bool) -> Iterator[None]:
         finally:
             torch.cuda.profiler.stop()
     else:
-        # What torch.profiler.profile is made of; that imports torch's compiler, which takes seconds.
+        # torch.profiler.profile uses this class, but importing it imports torch's compiler, which takes seconds.
         from torch.autograd.profiler import profile
 
         with profile(use_device="cuda" if on_gpu else None, use_kineto=True) as profiler:
@@ -112,7 +116,7 @@ def _looking(settings: Settings, number: int, on_gpu: bool) -> Iterator[None]:
 
 
 def _operators(profiler: Any) -> list[dict[str, Any]]:
-    """Of one call: every operator's own time, without that of the operators it called."""
+    """Return every operator's own time in one call, without the operators that it called."""
     return [
         {"name": event.key, "count": event.count, "self_cpu_us": event.self_cpu_time_total}
         for event in profiler.key_averages()

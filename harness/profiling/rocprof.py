@@ -1,7 +1,7 @@
-"""AMD's rocprofv3: a trace of every kernel, and one more run for each counter, as far as the chip has them.
+"""AMD's rocprofv3: a trace of every kernel, and one more run for each counter that the chip has.
 
-What is in the trace but outside the calls that were to be profiled is left out by its time stamps: rocprofv3 counts in
-CLOCK_BOOTTIME. https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
+Kernels outside the profiled calls are left out by their time stamps: rocprofv3 counts in CLOCK_BOOTTIME.
+https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.profiling.excerpt import Launch
 
 FETCHED, WRITTEN, OCCUPANCY, MATRIX = "FETCH_SIZE", "WRITE_SIZE", "OccupancyPercent", "MfmaUtil"
 COUNTERS = (FETCHED, WRITTEN, OCCUPANCY, MATRIX)
-"""One run each: together they need more hardware counters than there are. The first two are in KiB."""
+"""One run for each: together they need more hardware counters than a chip has. The first two are in KiB."""
 
 HOW_TO_GET_IT = (
     "it comes with ROCm 6.2 or newer, in /opt/rocm/bin (put it on PATH), or from AMD's apt repository: "
@@ -38,7 +38,7 @@ def counter_command(rocprof: str, counter: str, folder: Path, program: Sequence[
 
 
 def read(folder: Path, spans: Spans) -> tuple[list[Launch], bool]:
-    """The launches within `spans`, and whether any are outside. Raises ValueError without a trace."""
+    """Return the launches within `spans`, and whether there are any outside. Raises ValueError without a trace."""
     paths = sorted(folder.rglob("*kernel_trace.csv"))
     if not paths:
         raise ValueError("rocprofv3 left no *kernel_trace.csv")
@@ -48,7 +48,7 @@ def read(folder: Path, spans: Spans) -> tuple[list[Launch], bool]:
 
 
 def counted(folder: Path, counter: str, spans: Spans) -> dict[str, float]:
-    """The median of `counter` by the kernel's name, over its launches within `spans`."""
+    """Return the median of `counter` over the launches within `spans`, by the kernel's name."""
     values: dict[str, list[float]] = {}
     for path in sorted(folder.rglob(f"{counter}*counter_collection.csv")):
         for row in _within(_rows(path), spans):
@@ -60,7 +60,7 @@ def counted(folder: Path, counter: str, spans: Spans) -> dict[str, float]:
 def with_counters(
     launches: Sequence[Launch], counters: dict[str, dict[str, float]], bandwidth_bytes_per_s: float | None
 ) -> list[Launch]:
-    """`launches` with what `counters`, by counter and kernel, tell of them."""
+    """Return `launches` completed with the values of `counters`, by counter and kernel."""
 
     def completed(launch: Launch) -> Launch:
         found = {counter: values[launch.name] for counter, values in counters.items() if launch.name in values}
@@ -91,7 +91,8 @@ def _within(rows: Sequence[dict[str, str]], spans: Spans) -> list[dict[str, str]
 
 
 def _launch(row: dict[str, str]) -> Launch:
-    """Columns as of ROCm 6.3; 6.2 calls the LDS Group_Segment_Size and has no registers."""
+    """Read a row of the trace. The columns are those of ROCm 6.3; 6.2 calls the LDS Group_Segment_Size and has no
+    registers."""
     shared = row.get("LDS_Block_Size", row.get("Group_Segment_Size"))
     vgprs = [row[name] for name in ("VGPR_Count", "Accum_VGPR_Count") if row.get(name)]
     items, group = ([int(row[f"{what}_Size_{axis}"]) for axis in "XYZ"] for what in ("Grid", "Workgroup"))

@@ -1,4 +1,4 @@
-"""Which profiler fits a device, where it is, and how to get it."""
+"""Which profiler fits a device, where its program is, and how to install it. verbs/profile runs it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HOW_TO_GET_IT = {"ncu": ncu.HOW_TO_GET_IT, "rocprofv3": rocprof.HOW_TO_GET_IT}
 
 
 def fitting(device: Device) -> tuple[str, ...]:
-    """The profilers that know this kind of device, what tells most first."""
+    """Return the profilers for this kind of device, the most informative first."""
     return _FITTING[device.kind]
 
 
 def chosen(wanted: str, device: Device) -> str:
-    """Raises UsageError for one that does not know this kind of device."""
+    """Choose a profiler. Raises UsageError if it does not support this kind of device."""
     if wanted == "auto":
         return fitting(device)[0]
     if wanted not in fitting(device):
@@ -35,7 +35,7 @@ def named(tool: str) -> str:
 
 
 def find(tool: str) -> str:
-    """The tool's program. Raises InfrastructureError saying how to get it."""
+    """Return the path of the tool's program. Raises InfrastructureError, which says how to install it."""
     if tool == "torch":
         return sys.executable
     folders = [found for place in _PLACES[tool] for found in sorted(glob.glob(place), reverse=True)]

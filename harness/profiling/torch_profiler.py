@@ -1,7 +1,7 @@
-"""torch.profiler: on a processor the operators' own times, on a GPU the kernels by the device's time stamps.
+"""torch.profiler: on a CPU the operators' own times, on a GPU the kernels by the device's time stamps.
 
-It needs no rights and no tool beside torch. On a GPU it reads no counters: no throughput; the occupancy is an estimate
-from registers, shared memory and the launch.
+It needs no special rights and no tool besides torch. On a GPU it reads no counters, so there is no throughput. The
+occupancy is an estimate from registers, shared memory and the launch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.profiling.excerpt import Launch, ProfiledKernel
 
 
 def launches(folder: Path) -> list[Launch]:
-    """The kernels of all calls, from their traces. Raises ValueError where there is none."""
+    """Return the kernels of all calls, from their traces. Raises ValueError if there is none."""
     try:
         traces = [json.loads(path.read_text()) for path in sorted(folder.glob("trace-*.json"))]
         return [_launch(event) for trace in traces for event in trace["traceEvents"] if event.get("cat") == "kernel"]
@@ -24,7 +24,7 @@ def launches(folder: Path) -> list[Launch]:
 
 
 def operators(folder: Path, calls: int) -> tuple[ProfiledKernel, ...]:
-    """The operators of all calls, what takes most first. Raises ValueError where nothing was left."""
+    """Return the operators of all calls, the most time-consuming first. Raises ValueError if there are none."""
     count: Counter[str] = Counter()
     self_us: Counter[str] = Counter()
     try:
@@ -41,7 +41,7 @@ def operators(folder: Path, calls: int) -> tuple[ProfiledKernel, ...]:
 
 
 def _launch(event: dict[str, Any]) -> Launch:
-    """The keys are kineto's (libkineto/src/output_json.cpp); on ROCm some are missing."""
+    """Read an event. The keys are kineto's (libkineto/src/output_json.cpp); ROCm lacks some of them."""
     told = event.get("args", {})
     return Launch(
         name=event["name"],

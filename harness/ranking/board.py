@@ -1,8 +1,8 @@
 """The one place that orders submissions.
 
-Ranked are accepted runs with a score, of one clock and of the problem's present files. Two whose intervals overlap
-cannot be told apart; each then has a range of ranks, from one more than the number certainly faster than it to the
-number not certainly slower.
+A board ranks accepted runs that have a score, were timed by one clock, and belong to the problem's present files. Two
+runs whose intervals overlap cannot be told apart. Each then has a range of ranks: from 1 + the number of runs certainly
+faster, to the number of runs not certainly slower.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from harness.ranking.fleet import Component
 from harness.records.entry import Entry
 
 CLOSE = 0.02
-"""Runs of minutes apart differ by as much when nothing but the machine has changed (docs/experiments.md, E2)."""
+"""Two runs minutes apart can differ by this much although only the machine's state changed (docs/experiments.md, E2).
+"""
 
 FAR_OFF = (*DISTURBED, Unranked.IMPRECISE, Unranked.BELOW_FLOOR)
-"""Why a run is not ranked, where its score may be far off: it is not held against others."""
+"""Reasons not to rank a run whose score may be far off. Such a run is not compared with others."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """An entry's place on its board. `first` and `last` are equal unless it is tied; `times_baseline` is the best
-    baseline's latency over its own, above 1 for what is faster."""
+    """An entry's place on its board. `first` and `last` differ only if it is tied. `times_baseline` is the best
+    baseline's latency over the entry's, so above 1 for a faster entry."""
 
     entry: Entry
     first: int
@@ -42,9 +43,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Board:
-    """One problem on one device: what is ranked, best first, and what is not, with the reasons in each entry. `clock`
-    is the one that all of the ranked were timed by. `between_cards` is part of the intervals of runs that several cards
-    have judged, where it was measured."""
+    """One problem on one device. `standings`: the ranked entries, best first. `unranked`: the others, each with its
+    reasons. `clock`: the clock that timed all ranked entries. `between_cards`: the variance between cards. Where it was
+    measured, the intervals of runs from several cards include it."""
 
     standings: tuple[Standing, ...]
     unranked: tuple[Entry, ...]
@@ -52,11 +53,11 @@ class Board:
     between_cards: Component | None = None
 
     def ranks(self, entry: Entry) -> bool:
-        """Whether a run is one of those that are ranked here."""
+        """True if this board ranks the run."""
         return entry.ranked and not entry.older and entry.clock is self.clock
 
     def why_not(self, entry: Entry) -> str | None:
-        """The reasons, with commas between, why a run that was accepted is not ranked here."""
+        """The reasons why an accepted run is not ranked here, joined by commas."""
         if entry.verdict is not Verdict.ACCEPTED:
             return entry.unranked
         worker_timed = entry.worker_timed and self.clock is ClockOwner.JUDGE
@@ -70,10 +71,11 @@ class Board:
 
 @dataclass(frozen=True)
 class Bearings:
-    """Where one run's score lies: `times_baseline` and `times_best` are the best baseline's latency and the best one
-    before it, of `best`, over its own. None where there is nothing to hold it against, or where its score may be far
-    off (`FAR_OFF`) and no baseline was timed in turns with it. `level`: its interval and the best one's overlap, so the
-    ratio tells nothing."""
+    """How one run's score compares with others. `times_baseline`: the best baseline's latency over the run's.
+    `times_best`: the latency of `best`, the best submission before this run, over the run's. Both are None if there is
+    nothing to compare with. They are also None if the score may be far off (`FAR_OFF`), except for a baseline that was
+    timed in turns with the run. `level`: the intervals of the run and of `best` overlap, so their ratio shows nothing.
+    """
 
     of_limit: float | None
     floor_format: str | None
@@ -90,9 +92,11 @@ def rank(
     between_cards: Component | None = None,
 ) -> Board:
     """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with.
+    The board of `entries`, which holds one entry per submission. `baselines` names the submissions to compare the
+    others with.
 
-    Where the judge timed none that can be ranked, and only if `rank_worker_timed`, those that the submissions' own
-    processes timed are ranked. `between_cards` is part of the entries' intervals already.
+    With `rank_worker_timed`, and only if no run timed by the judge can be ranked, worker-timed runs are ranked. The
+    intervals of `entries` must include `between_cards` already.
     """
     judged = any(Board((), ()).ranks(entry) for entry in entries)
     clock = ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE
@@ -108,7 +112,8 @@ def rank(
 
 
 def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
-    """Those of `entry`, which has a score or gets None, on `board`; `best` is the best ranked run before it."""
+    """The bearings of `entry` on `board`, or None if the entry has no score. `best` is the best ranked run before
+    it."""
     if entry.score_ns is None:
         return None
     ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]
@@ -127,14 +132,14 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
 
 
 def closeness(board: Board, confidence: float = 0.95) -> float:
-    """How near, as a share, two runs are that a duel on one card must tell apart: CLOSE, or what two cards of the fleet
-    differ by for one source."""
+    """The relative difference below which only a duel on one card tells two runs apart: CLOSE, or the difference
+    between two cards of the fleet for one source, whichever is larger."""
     between = board.between_cards
     return max(CLOSE, math.expm1(between.reach(confidence)) if between is not None else 0.0)
 
 
 def close(board: Board) -> list[tuple[Entry, Entry]]:
-    """Neighbours on the board whose scores are within `closeness` of each other: only a duel can tell them apart."""
+    """Neighbours on the board whose scores are within `closeness` of each other. Only a duel can tell them apart."""
     near = closeness(board)
     entries = [standing.entry for standing in board.standings]
     return [
@@ -147,8 +152,8 @@ def close(board: Board) -> list[tuple[Entry, Entry]]:
 def _standing(
     entry: Entry, lows: Sequence[float], highs: Sequence[float], ranked: int, best_baseline_ns: float | None
 ) -> Standing:
-    """`lows` and `highs`: the ends of the intervals of all that are ranked, in order. Found in them are those certainly
-    faster and certainly slower; a board may have thousands."""
+    """The standing of `entry`. `lows` and `highs` are the sorted ends of the intervals of all ranked entries. Bisection
+    counts the entries certainly faster and slower, because a board may have thousands."""
     assert entry.score_ns is not None
     faster = 0 if entry.low_ns is None else bisect_left(highs, entry.low_ns)
     slower = 0 if entry.high_ns is None else len(lows) - bisect_right(lows, entry.high_ns)
@@ -162,12 +167,12 @@ def _standing(
 
 
 def _times_baseline(entry: Entry, best_baseline_ns: float | None) -> float | None:
-    """As the run itself found in turns, if it did; else the best baseline's own run over this one."""
+    """The speed-up that the run itself measured in turns, if it did. Else the best baseline's score over this run's."""
     if entry.speed_up is not None or not entry.score_ns:
         return entry.speed_up
     return best_baseline_ns / entry.score_ns if best_baseline_ns else None
 
 
 def _certainly_faster(one: Entry, other: Entry) -> bool:
-    """True when `one`'s interval lies wholly below the other's. Without an interval nothing is certain."""
+    """True if `one`'s interval lies wholly below `other`'s. False without both intervals."""
     return one.high_ns is not None and other.low_ns is not None and one.high_ns < other.low_ns

@@ -1,10 +1,4 @@
-"""Two submissions held against each other, over all cases and case by case.
-
-    two stored runs       ─► compare_runs  ─┐  ratio B / A of each case and of the scores, with intervals
-    a duel's worker pairs ─► compare_pairs ─┴► judged by `speed`: FASTER | SLOWER | SAME | AMBIGUOUS, with the reason
-
-Nothing here reads or measures.
-"""
+"""Compares two submissions, over all cases and case by case."""
 
 from __future__ import annotations
 
@@ -18,16 +12,17 @@ from harness.ranking.doubt import check_comparable, doubt, named_apart, names_of
 from harness.ranking.speed import Noise, Speed, SpeedFinding, judge
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
-"""What of a run's environment is said where two runs differ in it."""
+"""The entries of a run's environment that are reported if two runs differ in them."""
 
 
 LEAST_PAIRS = 4
-"""Of a duel that says FASTER or SLOWER. The spread of fewer is hardly known, and one disturbance is half of them."""
+"""The fewest pairs for which a duel says FASTER or SLOWER. With fewer the spread is hardly known, and one disturbance
+would affect half of the pairs."""
 
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """One benchmark case: both latencies in nanoseconds, and the finding. `labels` are those that either bore."""
+    """One benchmark case: both latencies in nanoseconds, and the finding. `labels`: the labels of either side."""
 
     case: Case
     a_ns: float
@@ -38,8 +33,8 @@ class ComparedCase:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A, over all cases and case by case. `notes` say what else differs between the two; `a_run` and `b_run`
-    are the ids of the runs whose sources these are, where there are runs."""
+    """B against A, over all cases and case by case. `notes` list what else differs between the two. `a_run` and `b_run`
+    are the ids of the two runs, if there are runs."""
 
     problem: str
     device: str
@@ -57,18 +52,19 @@ class Comparison:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What to call A and B."""
+        """Names for A and B that tell them apart."""
         return named_apart((self.a, self.b), (self.a_run, self.b_run))
 
     def slower_by(self, percent: float) -> bool:
-        """Whether B was found slower than A, and by more than `percent`."""
+        """True if B was found slower than A by more than `percent`."""
         ratio = self.finding.ratio
         return self.finding.speed is Speed.SLOWER and ratio is not None and ratio.value > 1 + percent / 100
 
 
 @dataclass(frozen=True)
 class PairedMeasurement:
-    """One benchmark case in a duel: of each worker pair the samples of A and of B, in nanoseconds, in their order."""
+    """One benchmark case in a duel. `a_samples_ns` and `b_samples_ns` hold the samples of A and of B for each worker
+    pair, in nanoseconds, in the order they were taken."""
 
     case: Case
     a_samples_ns: tuple[tuple[float, ...], ...]
@@ -77,9 +73,9 @@ class PairedMeasurement:
 
 
 def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_timed: bool = False) -> Comparison:
-    """The run `b` against the run `a`: AMBIGUOUS wherever there is a `doubt` about one of them.
+    """Compare run `b` with run `a`. The finding is AMBIGUOUS if there is a `doubt` about either run.
 
-    Raises UsageError where they are no measurements of the same thing.
+    Raises UsageError if the two runs did not measure the same task.
     """
     check_comparable(a, b)
     doubts = [(name, doubt(run, rank_worker_timed)) for run, name in _named(a, b)]
@@ -120,10 +116,10 @@ def compare_pairs(
     confidence: float,
     ranking: str = "geom",
 ) -> Comparison:
-    """The second of `names` against the first, from a duel's samples, at least two pairs of them. AMBIGUOUS below
-    LEAST_PAIRS. `ranking`: which mean over the cases a score is."""
+    """Compare the second of `names` with the first from a duel's samples: at least two pairs. AMBIGUOUS below
+    LEAST_PAIRS pairs. `ranking`: which mean over the cases is the score."""
     pairs = len(measurements[0].a_samples_ns) if measurements else 0
-    few = f"{pairs} pairs are too few to tell: it takes {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
+    few = f"{pairs} pairs are too few for a finding, which needs {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
     strict = _each_of(len(measurements), confidence)
     cases = []
     for measurement in measurements:
@@ -156,7 +152,7 @@ def paired_scores(measurements: Sequence[PairedMeasurement], ranking: str = "geo
 
 
 def _named(a: Run, b: Run) -> list[tuple[Run, str]]:
-    """Both with what to call them; one that is held against itself once."""
+    """Both runs with their names. A run that is compared with itself appears once."""
     named = list(zip((a, b), names_of(a, b), strict=True))
     return named if a.id != b.id else named[1:]
 
@@ -164,7 +160,7 @@ def _named(a: Run, b: Run) -> list[tuple[Run, str]]:
 def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
 ) -> SpeedFinding:
-    """The finding over all cases: from the scores of the processes."""
+    """The finding over all cases, from the scores of the processes."""
     named = _named(a, b)
     for run, name in named:
         if run.ending.verdict is not Verdict.ACCEPTED:
@@ -174,7 +170,7 @@ def _finding_of_runs(
         if run.score is None:
             return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
-        return SpeedFinding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
+        return SpeedFinding(Speed.AMBIGUOUS, "the two runs timed different cases")
     old, new = (_scores([pair[side].samples_ns for pair in both], a.ranking) for side in (0, 1))
     ratio = stats.ratio_of_scores(new, old, confidence, (_first_processes(b), _first_processes(a)))
     if a.problem_sha256 != b.problem_sha256:
@@ -186,16 +182,17 @@ def _finding_of_runs(
 
 
 def _first_processes(run: Run) -> int | None:
-    """How many processes `run` was to have, whatever they said; None where its configuration does not tell."""
+    """The number of processes that `run` was to have before its spread could extend it. None if its configuration does
+    not tell."""
     sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
     processes = sampling.get("processes") if isinstance(sampling, dict) else None
     return processes if isinstance(processes, int) else None
 
 
 def _each_of(cases: int, confidence: float) -> float:
-    """The confidence of one interval for which all `cases` of them hold with `confidence`.
+    """The confidence that each single interval needs so that all `cases` intervals hold together with `confidence`.
 
-    Bonferroni's correction: without it one of twenty equal cases would be called faster or slower.
+    This is Bonferroni's correction. Without it, one of twenty equal cases would be called faster or slower.
     """
     return 1 - (1 - confidence) / max(cases, 1)
 
@@ -205,12 +202,12 @@ def _centres(samples_ns: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _scores(samples_ns: Sequence[Sequence[Sequence[float]]], ranking: str) -> list[float]:
-    """Of samples by case and process: each process's score."""
+    """The score of each process, from samples by case and process."""
     return [stats.centre_of_cases(process, ranking) for process in zip(*map(_centres, samples_ns), strict=True)]
 
 
 def _differences(a: Run, b: Run) -> list[str]:
-    """What was not the same when the two were judged, other than their sources."""
+    """What differed between the two runs besides their sources."""
     old, new = ({**run.environment, **run.environment.get("packages", {})} for run in (a, b))
     packages = sorted({*a.environment.get("packages", {}), *b.environment.get("packages", {})})
     names = [name for name in ENVIRONMENT if name != "packages"] + packages

@@ -1,4 +1,4 @@
-"""What speaks against holding two runs against each other: other tasks or devices; times that are not to be trusted."""
+"""The reasons not to compare two runs: other tasks or devices, or times that are not to be trusted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ITSELF = "itself"
 
 
 def check_of_one_problem(a: Run, b: Run) -> None:
-    """Raises UsageError if these are runs of two problems, which not even a duel can compare."""
+    """Raises UsageError if the runs are of two problems. Not even a duel can compare those."""
     if a.problem != b.problem:
         old, new = names_of(a, b)
         raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one problem")
 
 
 def check_comparable(a: Run, b: Run) -> None:
-    """Raises UsageError saying why these two runs cannot be compared."""
+    """Raises UsageError with the reason if these two runs cannot be compared."""
     check_of_one_problem(a, b)
     old, new = names_of(a, b)
     if a.problem_revision != b.problem_revision:
@@ -32,10 +32,10 @@ def check_comparable(a: Run, b: Run) -> None:
 
 
 def doubt(run: Run, rank_worker_timed: bool = False) -> str | None:
-    """Why the times of `run` are not to be trusted, in words; None where nothing speaks against them.
+    """The reason not to trust the times of `run`, in words. None if they are sound.
 
-    A reason that this Podium does not know is one not to trust them. Those of a run with skipped cases are sound, and
-    those that the worker took are where the configuration says `rank_worker_timed`.
+    A reason that this version of Podium does not know counts too. Times of a run with skipped cases are sound. Times
+    that the worker took are sound only if the configuration says `rank_worker_timed`.
     """
     reason = run.unranked_because
     if reason in (None, Unranked.SKIPPED, Unranked.WORKER_TIMED):
@@ -46,8 +46,8 @@ def doubt(run: Run, rank_worker_timed: bool = False) -> str | None:
 
 
 def named_apart(names: tuple[str, str], runs: tuple[str | None, str | None]) -> tuple[str, str]:
-    """The names of two submissions; of two versions of one, each with the id of its run, and a run that is held against
-    itself once."""
+    """Names that tell two submissions apart. Two versions of one submission get the ids of their runs added. If a run
+    is compared with itself, the first name is `itself`."""
     (a, b), (a_run, b_run) = names, runs
     if a_run is not None and a_run == b_run:
         return ITSELF, f"{b} ({b_run})"
@@ -55,5 +55,5 @@ def named_apart(names: tuple[str, str], runs: tuple[str | None, str | None]) -> 
 
 
 def names_of(a: Run, b: Run) -> tuple[str, str]:
-    """What to call the submissions of two runs."""
+    """Names for the submissions of two runs."""
     return named_apart((a.submission, b.submission), (a.id, b.id))

@@ -2,18 +2,18 @@
 
     y[k, c] = mean[k] + card[c] + pair[k, c] + error[k, c]        logarithms of scores; kernel k judged on card c
 
-Cards differ by 0.3 to 2 %, and not by one factor: one card is 1.9 % faster than another for one kernel, 0.3 % for the
-next. So nothing is corrected by card. Card and pair are both random, and a run on some card is as far from its kernel's
-mean over the fleet as sqrt(var(card) + var(pair)) says: that is the component.
+Cards differ by 0.3 to 2 %, but not by one common factor: one card is 1.9 % faster than another for one kernel and 0.3 %
+faster for the next. So scores are not corrected by card. Card and pair are both random effects. The standard deviation
+of a run on some card about its kernel's mean over the fleet is sqrt(var(card) + var(pair)). That variance is the
+component.
 
 It is estimated by the analysis of variance of two crossed factors without replication (Searle, Casella and McCulloch,
-Variance Components, 1992, chapter 4). Per kernel the spread over cards is on average
+Variance Components, 1992, chapter 4). The mean spread of a kernel over the cards is
 
     (MS_card + (kernels - 1) MS_rest) / kernels = var(card) + var(pair) + var(error)
 
-whose last part each run's own interval tells. Degrees of freedom are Satterthwaite's
-(https://doi.org/10.2307/3002019). One variance is assumed for all kernels: where small ones vary more than large ones,
-theirs is underestimated.
+Each run's own interval gives var(error). The degrees of freedom are Satterthwaite's (https://doi.org/10.2307/3002019).
+One variance is assumed for all kernels. If small kernels vary more than large ones, their variance is underestimated.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from harness.model import Estimate
 from harness.ranking.stats import t_quantile
 
 LEAST_KERNELS, LEAST_CARDS = 2, 3
-"""Two cards have one degree of freedom where only cards differ, and Satterthwaite's takes it for more: in a simulation
-89 % of the intervals held what 95 % were to hold (bench/fleet_interval.py)."""
+"""The smallest table that a component is estimated from. Two cards are too few: with one degree of freedom for the
+cards, Satterthwaite's formula takes it for more. In a simulation 89 % of the 95 % intervals held the true value
+(bench/fleet_interval.py)."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """The between-card variance of a log-score, its degrees of freedom, and what it was found from."""
+    """The between-card variance of a log-score, its degrees of freedom, and the numbers of kernels and cards it was
+    estimated from."""
 
     variance: float
     freedom: float
@@ -44,18 +46,18 @@ class Component:
 
     @property
     def percent(self) -> float:
-        """The standard deviation."""
+        """The standard deviation in percent."""
         return 100 * math.expm1(self.variance**0.5)
 
     def reach(self, confidence: float) -> float:
-        """How far apart (a log-ratio) one kernel's runs on two cards are, at most, with `confidence`."""
+        """The largest log-ratio between runs of one kernel on two cards, with `confidence`."""
         return t_quantile(self.freedom, confidence) * (2 * self.variance) ** 0.5 if self.variance > 0 else 0.0
 
 
 def component(log_scores: Sequence[Sequence[float]], squared_errors: Sequence[Sequence[float]]) -> Component:
-    """Of the log-scores [kernel][card], each with its squared standard error.
+    """Estimate the component from log-scores [kernel][card], each with its squared standard error.
 
-    Raises ValueError for fewer than LEAST_KERNELS or LEAST_CARDS, or a table that is not full.
+    Raises ValueError for fewer than LEAST_KERNELS kernels or LEAST_CARDS cards, or for an incomplete table.
     """
     scores, errors = np.asarray(log_scores, dtype=float), np.asarray(squared_errors, dtype=float)
     if (
@@ -78,8 +80,8 @@ def component(log_scores: Sequence[Sequence[float]], squared_errors: Sequence[Se
 
 
 def widened(score: Estimate, freedom: float, found: Component, confidence: float) -> Estimate:
-    """`score`, whose interval has so many degrees of freedom, with one that also holds the kernel's mean over the
-    fleet. One without an interval stays without."""
+    """`score` with an interval that also covers the kernel's mean over the fleet. `freedom`: the degrees of freedom of
+    the score's own interval. A score without an interval stays without."""
     if score.low_ns is None or score.high_ns is None:
         return score
     own = (math.log(score.high_ns / score.latency_ns) / t_quantile(freedom, confidence)) ** 2

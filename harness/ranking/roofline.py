@@ -1,7 +1,8 @@
 """Floors: the least time that a device's datasheet allows for a case.
 
 floor = max(bytes / bandwidth, sum over dtypes of flops / peak), the least over the storage formats that the problem
-allows (https://doi.org/10.1145/1498765.1498785, the roofline model, without overlap of its two sides' latencies).
+allows. This is the roofline model (https://doi.org/10.1145/1498765.1498785). It does not model the latencies of its two
+sides.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from harness.model import Device, Floor
 
 
 def floor(cost: Mapping[str, Mapping[str, Any]], device: Device) -> Floor | None:
-    """The floor of a case with this `cost` (see `Reference.cost`), or None where the device's peaks are not known."""
+    """The floor of a case with this `cost` (see `Reference.cost`), or None if the device's peaks are unknown."""
     floors = [found for name, entry in cost.items() if (found := _floor_of_format(name, entry, device)) is not None]
     return min(floors, key=lambda found: found.latency_ns, default=None)
 
@@ -21,7 +22,7 @@ def floor(cost: Mapping[str, Mapping[str, Any]], device: Device) -> Floor | None
 def _floor_of_format(name: str, entry: Mapping[str, Any], device: Device) -> Floor | None:
     if device.bandwidth_bytes_per_s is None:
         return None
-    # A dtype without a known peak counts as free: the floor is then lower than it might be, which wrongs nobody.
+    # A dtype without a known peak counts as free. The floor is then too low, which harms no submission.
     peaks = device.peak_flops_per_s
     sides = {
         "bandwidth": entry["bytes"] / device.bandwidth_bytes_per_s * 1e9,

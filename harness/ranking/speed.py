@@ -1,11 +1,11 @@
-"""Is B faster than A, slower, the same, or can that not be said? A ratio of latencies and its interval, judged.
+"""Judges a ratio of latencies with its interval: is B faster than A, slower, the same, or is that unknown?
 
         -noise      0      +noise          log(B / A)
            │   ├──┼──┤       │             SAME        the interval lies within the noise
            │        │   ├────┼──●───┤      SLOWER      the interval excludes 0, its centre is beyond the noise
            │   ├────────●────┼──┤          AMBIGUOUS   anything else
 
-The noise is how far apart this device finds a source from itself (`calibration`).
+The noise is how far a source appears to differ from itself on this device (`calibration`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from harness.model import Label
 from harness.ranking.stats import Ratio
 
 DOUBTFUL_LABELS = (Label.HOST_BOUND, Label.VOIDED, Label.CROWDED)
-"""Cases with one of these are never called the same."""
+"""A case with one of these labels is never called the same."""
 
 _DISTURBED = (Label.VOIDED, Label.CROWDED)
-"""Nor are those with one of these called faster or slower: others decided how long they took."""
+"""A case with one of these labels is not called faster or slower either: other processes affected its time."""
 
 
 class Speed(enum.StrEnum):
@@ -36,7 +36,8 @@ class Speed(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Noise:
-    """How far from 0 the log-ratio of a source to itself reaches on a device; `source` says where that is from."""
+    """How far the log-ratio of a source to itself can be from 0 on a device. `source` says where the number comes
+    from."""
 
     log_ratio: float
     calibrated: bool
@@ -49,7 +50,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class SpeedFinding:
-    """B's latency over A's, what that means, and why. No ratio where one of them has no latency."""
+    """B's latency over A's, the conclusion, and its reason. `ratio` is None if either has no latency."""
 
     speed: Speed
     reason: str
@@ -57,8 +58,8 @@ class SpeedFinding:
 
 
 def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str = "") -> SpeedFinding:
-    """What the ratio B / A means where a source differs from itself by up to `noise`. `doubtful` says why nothing can
-    be said of it, if so."""
+    """What the ratio B / A means if a source differs from itself by up to `noise`. `doubtful`: a reason to say nothing
+    about the ratio, or ""."""
     if ratio.low is None or ratio.high is None:
         return SpeedFinding(
             Speed.AMBIGUOUS,
@@ -87,7 +88,8 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str 
 
 
 def _between(low: float, high: float) -> str:
-    """Both ends of an interval: factors if either takes one, since `÷2.4 to -21 %` is hard to picture."""
+    """Both ends of an interval. If either end needs a factor, both are factors: `÷2.4 to -21 %` would be hard to
+    read."""
     factors = _takes_factor(low) or _takes_factor(high)
     return " to ".join(_factor(end) if factors else _signed(end) for end in (low, high))
 
@@ -101,7 +103,7 @@ def _factor(ratio: float) -> str:
 
 
 def _signed(ratio: float) -> str:
-    """`+3.1 %` for 1.031; `×9.7` and `÷9.7` beyond twice as long or short."""
+    """`+3.1 %` for 1.031. From twice as long or half as long on, a factor: `×9.7` or `÷9.7`."""
     if _takes_factor(ratio):
         return _factor(ratio)
     percent = 100 * (ratio - 1)

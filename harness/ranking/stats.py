@@ -1,11 +1,11 @@
 """Estimators and intervals over latencies: pure functions of arrays, in nanoseconds unless said otherwise.
 
-samples of one case in one process ─► interquartile mean
-those, over the cases of a process  ─► geometric mean: the process's score
-those, over fresh processes         ─► mean of logarithms with Student's t interval: the run's score
-two runs' processes                 ─► ratio of their scores, with Welch's t interval
-pairs of processes timed in turns   ─► ratio of their scores, with Student's t interval of the pairs' log-ratios
-ratios of a source to itself        ─► noise floor: what such intervals reach where nothing differs
+samples of one case in one process    ─► interquartile mean
+these means over a process's cases    ─► geometric mean: the process's score
+these scores over fresh processes     ─► mean of logarithms with Student's t interval: the run's score
+two runs' processes                   ─► ratio of their scores, with Welch's t interval
+pairs of processes timed in turns     ─► ratio of their scores, with Student's t interval of the pairs' log-ratios
+ratios of a source to itself          ─► noise floor: how far such intervals reach if nothing differs
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import numpy as np
 from harness.model import Estimate
 
 RESAMPLES = 20_000
-"""Of the noise floor: enough that another seed moves a 95 % quantile by less than a hundredth of itself."""
+"""Resamples of the noise floor. They suffice that another seed changes a 95 % quantile by less than a hundredth of
+itself."""
 
 SPREAD_CONFIDENCE = 0.8
-"""Four of five calibrations find a spread whose upper limit of this confidence is above the true one."""
+"""In four of five calibrations, the upper limit of this confidence for the spread is above the true spread."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One latency over another, with its confidence interval. Without an interval, for want of values, low and high are
-    None."""
+    """One latency over another, with its confidence interval. `low` and `high` are None if there are too few values for
+    an interval."""
 
     value: float
     low: float | None = None
@@ -37,7 +38,7 @@ class Ratio:
 
 
 def interquartile_mean(samples: Sequence[float]) -> float:
-    """The mean of the middle half, weighting the samples at its edges by the part of them that lies inside.
+    """The mean of the middle half. A sample at the edge counts with the part of it that lies inside.
 
     Raises ValueError without samples. Definition: https://en.wikipedia.org/wiki/Interquartile_mean
     """
@@ -48,16 +49,17 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     low, high = values.size / 4, values.size * 3 / 4
     weights = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None)
     inside = values[weights > 0]
-    return float(np.average(values, weights=weights).clip(inside[0], inside[-1]))  # rounding may lead out of them
+    return float(np.average(values, weights=weights).clip(inside[0], inside[-1]))  # rounding may leave this range
 
 
 def centre_of_cases(latencies: Sequence[float], ranking: str) -> float:
-    """A process's score of its cases' latencies: their geometric mean, or with `ranking` "mean" the arithmetic one."""
+    """A process's score from its cases' latencies: their geometric mean, or their arithmetic mean if `ranking` is
+    "mean"."""
     return sum(latencies) / len(latencies) if ranking == "mean" else geometric_mean(latencies)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp(mean(log)). Raises ValueError without values or with one that is not positive."""
+    """exp(mean(log)). Raises ValueError without values or if a value is not positive."""
     array = np.asarray(values, dtype=float)
     if array.size == 0 or not (array > 0).all():
         raise ValueError("a geometric mean needs positive values")
@@ -67,10 +69,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 def estimate(values: Sequence[float], confidence: float, first: int | None = None) -> Estimate:
     """The geometric mean of independent `values`, with Student's t interval of their logarithms.
 
-    With `first` the spread is that of the first so many values alone, and so are its degrees of freedom: where it
-    decided how many followed (`enough`), the interval still holds the truth as often as it says. That is Stein's
-    two-stage interval (1945, https://doi.org/10.1214/aoms/1177731088); with the spread of all values the interval of
-    5 and up to 3 more covers in as little as 93.5 % instead of 95 % (`bench/stopping.py`, a simulation).
+    With `first`, the spread and its degrees of freedom come from the first `first` values alone. This is needed where
+    those values decided how many followed (`enough`), so that the interval still has its stated coverage. It is Stein's
+    two-stage interval (1945, https://doi.org/10.1214/aoms/1177731088). With the spread of all values, the interval of 5
+    and up to 3 more covers in as little as 93.5 % instead of 95 % (`bench/stopping.py`, a simulation).
 
     A single value has no interval. Raises ValueError as `geometric_mean` does.
     """
@@ -79,15 +81,16 @@ def estimate(values: Sequence[float], confidence: float, first: int | None = Non
     if freedom < 1:
         return Estimate(latency_ns=centre)
     half_width = t_quantile(freedom, confidence) * float(variance / len(values)) ** 0.5
-    # A worker may claim 1e-300 ns: an interval beyond what a float can hold ends where floats do.
+    # A worker may claim 1e-300 ns: the interval is clipped to what a float can hold.
     with np.errstate(over="ignore"):
         low, high = centre * float(np.exp(-half_width)), centre * float(np.exp(half_width))
     return Estimate(latency_ns=centre, low_ns=max(low, sys.float_info.min), high_ns=min(high, sys.float_info.max))
 
 
 def enough(values: Sequence[float], confidence: float, half_width: float) -> int:
-    """How many values, these among them, make an interval (`estimate`, these being the first) at most `half_width` of
-    the centre wide to either side. Raises ValueError as `geometric_mean` does, or for a single value."""
+    """The number of values that an interval (`estimate`) needs to reach at most `half_width` of the centre to either
+    side. `values` are the first of them and count. Raises ValueError as `geometric_mean` does, or for a single value.
+    """
     geometric_mean(values)
     variance, freedom = _spread(values, None)
     if freedom < 1:
@@ -102,11 +105,11 @@ def ratio_of_scores(
     confidence: float,
     first: tuple[int | None, int | None] = (None, None),
 ) -> Ratio:
-    """`new` over `old`, each the scores of independent processes: the ratio of their geometric means.
+    """`new` over `old`: the ratio of the geometric means of two lists of scores of independent processes.
 
-    The interval is Welch's on the logarithms, whose spread need not be the same in both
-    (https://doi.org/10.1093/biomet/34.1-2.28). It takes two processes of each. `first`: of which of `new` and of `old`
-    the spread is, as in `estimate`. Raises ValueError as `geometric_mean`.
+    The interval is Welch's on the logarithms, whose spread may differ between the two
+    (https://doi.org/10.1093/biomet/34.1-2.28). It needs two processes of each. `first`: how many of the first values of
+    `new` and of `old` give the spread, as in `estimate`. Raises ValueError as `geometric_mean` does.
     """
     value = geometric_mean(new) / geometric_mean(old)
     spreads = [_spread(values, count) for values, count in zip((new, old), first, strict=True)]
@@ -117,31 +120,33 @@ def ratio_of_scores(
     total = float(parts.sum())
     if total == 0:
         return Ratio(value, value, value)
-    # Welch and Satterthwaite's degrees of freedom, from shares of the variance, which cannot underflow.
+    # Welch and Satterthwaite's degrees of freedom. They are computed from shares of the variance, which cannot
+    # underflow.
     freedom = 1 / float(((parts / total) ** 2 / freedoms).sum())
     return _with_interval(value, freedom, total**0.5, confidence)
 
 
 def ratio_of_pairs(new: Sequence[float], old: Sequence[float], confidence: float) -> Ratio:
-    """`new` over `old`, value by value: each pair was timed in turns, and what disturbed one disturbed the other.
+    """`new` over `old`, value by value. Each pair was timed in turns, so a disturbance affected both.
 
-    The geometric mean of the ratios, with Student's t interval of their logarithms, which takes two pairs. Raises
-    ValueError as `geometric_mean` does, or if there are not as many of one as of the other.
+    The result is the geometric mean of the ratios with Student's t interval of their logarithms, which needs two pairs.
+    Raises ValueError as `geometric_mean` does, or if the lists differ in length.
     """
     if len(new) != len(old):
-        raise ValueError(f"{len(new)} values are no pairs with {len(old)}")
+        raise ValueError(f"{len(new)} values cannot be paired with {len(old)}")
     ratios = estimate(np.divide(new, old).tolist(), confidence)
     return Ratio(ratios.latency_ns, ratios.low_ns, ratios.high_ns)
 
 
 def noise_floor(log_ratios: Sequence[float], pairs: int, confidence: float) -> float:
-    """How far from 0 (a log-ratio) the interval of a duel of `pairs` pairs reaches when nothing differs.
+    """How far from 0 (a log-ratio) the interval of a duel of `pairs` pairs reaches if nothing differs.
 
-    `log_ratios` are those of pairs in which a source was timed against itself. Duels are drawn from them, either
-    sign as likely, since which was called first means nothing; `confidence` of their t intervals lie within the floor.
-    A few log-ratios may show less than the true spread by luck: the floor is that of SPREAD_CONFIDENCE's upper limit
-    of it (https://en.wikipedia.org/wiki/Standard_deviation#Confidence_interval_of_a_sampled_standard_deviation).
-    Raises ValueError with fewer than two log-ratios or pairs.
+    `log_ratios` are of pairs in which a source was timed against itself. Duels are resampled from them with random
+    signs, because the order within a pair means nothing. A share `confidence` of their t intervals lies within the
+    floor. A few log-ratios may by luck show less than the true spread. So the floor is scaled to the upper limit of the
+    spread with SPREAD_CONFIDENCE
+    (https://en.wikipedia.org/wiki/Standard_deviation#Confidence_interval_of_a_sampled_standard_deviation). Raises
+    ValueError with fewer than two log-ratios or pairs.
     """
     known = np.asarray(log_ratios, dtype=float)
     if known.size < 2 or pairs < 2:
@@ -156,11 +161,11 @@ def noise_floor(log_ratios: Sequence[float], pairs: int, confidence: float) -> f
 
 
 def noise_floor_apart(scores: Sequence[float], processes: int, confidence: float) -> float:
-    """How far from 0 (a log-ratio) the interval of two runs of `processes` processes reaches when nothing differs.
+    """How far from 0 (a log-ratio) the interval of two runs of `processes` processes reaches if nothing differs.
 
-    `scores` are those of fresh processes of one source in the order they were taken. Every two stretches of
-    `processes` of them stand for two runs, the drift of the machine between them included. Raises ValueError where
-    there are not two such stretches.
+    `scores` are of fresh processes of one source, in the order they were taken. They are cut into stretches of
+    `processes` scores. Every two stretches stand for two runs, including the drift of the machine between them. Raises
+    ValueError if there are fewer than two stretches.
     """
     runs = [scores[start : start + processes] for start in range(0, len(scores) - processes + 1, processes)]
     if processes < 2 or len(runs) < 2:
@@ -181,13 +186,14 @@ def _with_interval(value: float, freedom: float, standard_error: float, confiden
 
 
 def _spread(values: Sequence[float], first: int | None) -> tuple[float, int]:
-    """The variance of the logarithms of the `first` values, or of all, and its degrees of freedom: 0 of one value."""
+    """The variance of the logarithms of the `first` values (None: of all), and its degrees of freedom: 0 for one
+    value."""
     logs = np.log(np.asarray(values[:first], dtype=float))
     return (float(logs.var(ddof=1)), logs.size - 1) if logs.size > 1 else (0.0, 0)
 
 
 def t_quantile(freedom: float, confidence: float) -> float:
-    """Of Student's t: what its absolute value stays below with probability `confidence`."""
+    """The two-sided quantile of Student's t: its absolute value stays below this with probability `confidence`."""
     from scipy.special import stdtrit  # slow to import, and reading results does not need it
 
     return float(stdtrit(freedom, 0.5 + confidence / 2))

@@ -15,8 +15,8 @@ Kept = TypeVar("Kept", bound=Value)
 
 
 def read(path: Path, form: type[Kept], what: str, again: str) -> Kept | None:
-    """What `path` holds, None where there is no such file. Raises InfrastructureError for a file that is no `what`;
-    `again` makes one."""
+    """The value in the file at `path`, or None if there is no file. Raises InfrastructureError if the file is not a
+    valid `what`. The message names `again`, the command that makes one."""
     try:
         return form.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def read(path: Path, form: type[Kept], what: str, again: str) -> Kept | None:
 
 
 def write(path: Path, value: Value) -> Path:
-    """Store it. Raises InfrastructureError."""
+    """Store `value` at `path`. Raises InfrastructureError."""
     try:
         whole_file.write(path, value.model_dump_json(indent=1).encode())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A run as boards see it, and which of a submission's runs stands for it."""
+"""A run as boards see it, and the choice of the run that stands for a submission."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from harness.model import Case, ClockOwner, Problem, Run, Unranked, Verdict
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
-    its source if it is one, else all of them but first looks (`--quick`). `floor_format` names the formats whose floors
-    `floor_ns` is made of.
+    """The facts of a run that boards need. Times are in nanoseconds; `started_at` is ISO 8601, UTC. `runs`: for a
+    ranked run, the number of ranked runs of its source; else the number of its runs except first looks (`--quick`).
+    `floor_format`: the storage formats whose floors make up `floor_ns`.
 
-    `older`: not the problem's present files judged it, as far as the problem was at hand. `older_source`: the file that
-    it judged holds another source now, as far as somebody looked (`Store.mark_sources`). `unranked` is the reason that
-    the run itself has; a board has more (see `ranking`). `flags` are the rules of a scanner that its source broke; see
-    `triage`. `speed_up`: over the fastest of the baselines that were timed in turns with it."""
+    `older`: other files than the problem's present ones judged the run. It is set only if the problem was at hand.
+    `older_source`: the judged file holds another source now. It is set only by `Store.mark_sources`. `unranked`: the
+    run's own reason; a board may add more (see `ranking`). `flags`: the scanner rules that its source broke (see
+    `triage`). `speed_up`: over the fastest baseline that was timed in turns with the submission.
+    """
 
     id: str
     path: str
@@ -51,18 +52,19 @@ class Entry:
 
     @property
     def ranked(self) -> bool:
-        """Whether it is, on a board of its clock and of its revision of the problem."""
+        """True if a board of the run's clock and revision ranks it."""
         return self.verdict is Verdict.ACCEPTED and self.score_ns is not None and self.unranked is None
 
     @property
     def worker_timed(self) -> bool:
-        """Whether it was timed, and by the submission's own process."""
+        """True if it was timed, and by the submission's own process."""
         return self.score_ns is not None and self.clock is ClockOwner.WORKER
 
 
 @dataclass(frozen=True)
 class CaseFigures:
-    """What a run measured on one case, without its samples. Times in nanoseconds; `floor_ns` is that of `format`."""
+    """A run's figures for one case, without its samples. Times are in nanoseconds; `floor_ns` is the floor of
+    `format`."""
 
     case: Case
     latency_ns: float
@@ -74,7 +76,7 @@ class CaseFigures:
 
 
 def figures_of(run: Run) -> tuple[CaseFigures, ...]:
-    """Of each case that was timed, in the order of the run."""
+    """The figures of each timed case, in the order of the run."""
     return tuple(
         CaseFigures(
             case=m.case,
@@ -114,7 +116,7 @@ def of_run(path: str, run: Run) -> Entry:
         score_ns=score.latency_ns if score else None,
         low_ns=score.low_ns if score else None,
         high_ns=score.high_ns if score else None,
-        # Of the floors the same mean as of the latencies: see `of_limit`.
+        # The same mean of the floors as of the latencies: see `of_limit`.
         floor_ns=_mean(floors, run.ranking) if complete else None,
         floor_format=", ".join(sorted({m.floor.format for m in run.measurements if m.floor is not None})) or None,
         isolation=run.environment.get("isolation"),
@@ -137,13 +139,16 @@ def of_present(entry: Entry, problem: Problem) -> Entry:
 
 
 def standing(runs: Sequence[Entry]) -> Entry:
-    """The run that stands for one submission on a board, of all its runs there; `runs` says of how many.
+    """Choose the run that stands for one submission on a board from all its runs there. The result's `runs` counts
+    them.
 
-    Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
-    judging again until lucky gains nothing; those that the judge timed come before all that the worker timed. A source
-    that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest, a first look
-    (`--quick`) only where there is no other. An old source whose run was reproduced does not become the latest by that,
-    nor does a source that only first looks accepted, where an earlier one was accepted in full.
+    For the latest source this is the ranked run with the median score (the slower of two middles), so judging again
+    until lucky gains nothing. Runs timed by the judge are preferred to worker-timed ones. A source that was ever found
+    wrong or dishonest is represented by that run. A source without ranked runs is represented by its latest run; a
+    first look (`--quick`) only if there is no other.
+
+    Reproducing a run of an old source does not make it the latest source. Neither does an accepted first look, if an
+    earlier source was accepted in full.
     """
     in_order = sorted(runs, key=lambda run: (run.started_at, run.id))
     first_hand = [run for run in in_order if run.unranked != Unranked.REPRODUCED] or in_order
@@ -164,7 +169,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
 
 
 def _latest_source(in_order: Sequence[Entry]) -> str:
-    """The sha256 of the source that stands for a submission with these runs, the latest last."""
+    """The sha256 of the source that stands for a submission. `in_order`: its runs, the latest last."""
     last = in_order[-1].sha256
     if any(not _is_accepted_look(run) for run in in_order if run.sha256 == last):
         return last

@@ -1,4 +1,4 @@
-"""What boards ask of all runs. The answers come from a SQLite cache over the run files (`tables`), in a moment."""
+"""The queries of boards over all runs. A SQLite cache over the run files (`tables`) answers them quickly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.records.tables import COLUMNS, COPY, GROUP, Tables, entry_of
 
 
 class Index:
-    """Opened, brought up to date, and closed by `with`. `only`: up to date with these files alone, relative to
-    `results`, which came, went or were replaced."""
+    """An index for use with `with`: opened, updated, and closed. `only`: update only for these files, relative to
+    `results`, which were added, removed or replaced."""
 
     def __init__(self, results: Path, only: Collection[str] | None = None) -> None:
         self._tables = Tables(results, only)
@@ -31,19 +31,19 @@ class Index:
         return dict(self._rows("SELECT id, path FROM runs"))
 
     def submissions(self) -> list[str]:
-        """The names of all that were judged, the one judged last first."""
+        """The names of all judged submissions, the one judged last first."""
         query = "SELECT submission FROM runs GROUP BY submission ORDER BY MAX(started_at) DESC, submission"
         return [name for (name,) in self._rows(query)]
 
     def runs(self) -> list[Entry]:
-        """Every run, the latest last; of each, `runs` is 1."""
+        """Every run, the latest last. `runs` is 1 in each."""
         query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs ORDER BY started_at, id"
         return [entry_of(row) for row in self._rows(query)]
 
     def latest(self, submission: str) -> dict[str, str]:
-        """By problem the id of the latest run of the latest source that this submission's name had there. Of a source's
-        runs a first look counts only if there is none in full, one of a device that it cannot run on only if there is
-        no other, and a reproduction only if there is nothing else."""
+        """For each problem, the id of the latest run of the submission's latest source. A first look counts only if the
+        source has no full run. A run on a device that cannot judge it counts only if there is no other. A reproduction
+        counts only if there is nothing else."""
         query = f"""SELECT problem, id, sha256,
                     CASE WHEN unranked IS '{Unranked.REPRODUCED}' THEN 3 WHEN unranked IS '{Unranked.UNJUDGED}' THEN 2
                     ELSE unranked IS '{Unranked.QUICK}' AND verdict = 'accepted' END AS behind FROM runs
@@ -58,29 +58,29 @@ class Index:
         return found
 
     def ranked(self, submission: str, problem: str) -> dict[tuple[str, int], str]:
-        """By device and revision the id of the latest ranked run of the latest source of this submission."""
+        """The id of the latest ranked run of the submission's latest source, by device and revision."""
         query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE submission = ? AND problem = ? ORDER BY started_at, id"
         runs = [entry_of(row) for row in self._rows(query, (submission, problem))]
         return {(run.device, run.revision): run.id for run in runs if run.ranked and run.sha256 == runs[-1].sha256}
 
     def devices(self, problem: str) -> dict[str, str]:
-        """The devices with runs of `problem`: their names by their folders."""
+        """The names of the devices with runs of `problem`, by their folders."""
         query = (
             "SELECT device, MAX(device_name) FROM standings JOIN runs USING (path, device) WHERE standings.problem = ?"
         )
         return dict(self._rows(f"{query} GROUP BY device", (problem,)))
 
     def standings(self, problem: Problem, device: str) -> list[Entry]:
-        """One run a submission, see `standing`: of the problem's present files or, where they never judged it, the
-        latest of an older revision."""
+        """One run per submission (see `standing`), for the problem's present files. If those never judged a submission,
+        the latest run of an older revision."""
         columns = ", ".join(f"runs.{column}" for column in COLUMNS)
         query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
                     WHERE standings.problem = ? AND standings.device = ? ORDER BY runs.started_at, runs.id"""
         return _one_each([of_present(entry_of(row), problem) for row in self._rows(query, (problem.name, device))])
 
     def standings_of(self, problem: Problem, device: str, parts: Mapping[str, str]) -> dict[str, list[Entry]]:
-        """As `standings`, of each part of the runs alone. `parts`: by a run's id what it is a part of, such as a
-        competition; the runs that it does not name are left out."""
+        """As `standings`, but for each part of the runs separately. `parts` maps a run's id to its part, such as a
+        competition. Runs without an entry are left out."""
         query = f"""SELECT {", ".join(COLUMNS)}, 1 FROM runs
                     WHERE problem = ? AND device = ? AND id IN (SELECT value FROM json_each(?))"""
         groups: dict[tuple[object, ...], list[Entry]] = {}
@@ -95,21 +95,21 @@ class Index:
         return {part: _one_each(entries) for part, entries in in_order.items()}
 
     def judged_runs(self, problem: str, device: str) -> list[tuple[str, str, str]]:
-        """Of all runs of a problem on a device the id, the submission's name, and the sha256 of its source."""
+        """The id, submission name and source sha256 of every run of a problem on a device."""
         query = "SELECT DISTINCT id, submission, sha256 FROM runs WHERE problem = ? AND device = ?"
         return self._rows(query, (problem, device))
 
     def entries(self, run_ids: Iterable[str]) -> list[Entry]:
-        """The runs of these ids."""
+        """The runs with these ids."""
         query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE id IN (SELECT value FROM json_each(?))"
         return [entry_of(row) for row in self._rows(query, (json.dumps(list(run_ids)),))]
 
     def judged(
         self, problem: Problem, device: str, quick: bool, unsandboxed: bool = True, worker_timed: bool = False
     ) -> set[str]:
-        """The sha256 of every source that the problem's present files gave a verdict here; quick runs count only if
-        `quick`, those unranked for want of a sandbox only if `unsandboxed`, those that the worker timed only if
-        `worker_timed`, those on a noisy, unstable or crowded machine and reproductions never."""
+        """The sha256 of every source that has a verdict here from the problem's present files. Some accepted runs count
+        only on request: quick runs with `quick`, runs unranked for lack of a sandbox with `unsandboxed`, worker-timed
+        runs with `worker_timed`. Accepted runs on a disturbed machine and reproductions never count."""
         query = f"""SELECT DISTINCT sha256 FROM runs
                     WHERE problem = ? AND device = ? AND revision = ? AND problem_sha256 = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{Unranked.UNJUDGED}')
@@ -124,24 +124,24 @@ class Index:
         return {str(sha256) for (sha256,) in found}
 
     def entry(self, run_id: str) -> Entry | None:
-        """A run by its id."""
+        """The run with this id, or None."""
         rows = self._rows(f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE id = ? LIMIT 1", (run_id,))
         return entry_of(rows[0]) if rows else None
 
     def revisions(self) -> dict[tuple[str, str], str]:
-        """By problem and device a text that is another one after any of their runs came, went or changed."""
+        """A text for each problem and device that changes whenever one of their runs is added, removed or changed."""
         query = "SELECT problem, device, revision FROM revisions"
         return {(problem, device): revision for problem, device, revision in self._rows(query)}
 
     def cases(self, paths: Iterable[str]) -> dict[str, str]:
-        """What the runs at these paths measured, case by case, as texts for `cases_of`. By path; one that was not timed
-        is not among them."""
+        """The figures of the runs at these paths, by path, as texts for `cases_of`. Runs that were not timed are left
+        out."""
         query = "SELECT path, cases FROM cases WHERE path IN (SELECT value FROM json_each(?))"
         return dict(self._rows(query, (json.dumps(list(paths)),)))
 
     def records(self, problem: Problem, device: str, clock: ClockOwner) -> list[Entry]:
-        """The ranked runs of the problem's present files that were faster than every one before, in the order they
-        began; without those of sources ever found wrong."""
+        """The successive records: ranked runs of the problem's present files that were faster than all before, in the
+        order they began. Sources ever found wrong are left out."""
         wrong = ", ".join(f"'{verdict.value}'" for verdict in Verdict if verdict.disqualifies)
         board = "problem = :problem AND device = :device AND revision = :revision AND problem_sha256 = :sha256"
         names = ", ".join(COLUMNS)
@@ -158,11 +158,12 @@ class Index:
         return [entry_of(row) for row in rows]
 
     def count(self, problem: str, device: str) -> int:
-        """How many runs there are."""
+        """The number of runs of a problem on a device."""
         return int(self._rows("SELECT COUNT(*) FROM runs WHERE problem = ? AND device = ?", (problem, device))[0][0])
 
     def best_before(self, entry: Entry) -> Entry | None:
-        """The fastest ranked run of its board and its clock that began before `entry`, of sources never found wrong."""
+        """The fastest ranked run of the same board and clock that began before `entry`. Sources ever found wrong are
+        left out."""
         wrong = [verdict.value for verdict in Verdict if verdict.disqualifies]
         board = " AND ".join(f"{column} = :{column}" for column in GROUP[:-1])
         query = f"""SELECT {", ".join(COLUMNS)}, 1 FROM runs
@@ -176,11 +177,12 @@ class Index:
         return entry_of(rows[0]) if rows else None
 
     def faults(self) -> list[tuple[str, str]]:
-        """The files under `results` that are no runs, each with what is wrong with it."""
+        """The files under `results` that are not valid runs, each with the reason."""
         return self._rows("SELECT path, fault FROM faults WHERE fault != :copy ORDER BY path", {"copy": COPY})
 
 
 def _one_each(entries: Sequence[Entry]) -> list[Entry]:
-    """Of entries in the order they began one a submission: of the present files or, where there is none, the latest."""
+    """One entry per submission from `entries`, which are in the order they began: the latest of the present files, else
+    the latest."""
     chosen = {entry.submission: entry for entry in entries}
     return list((chosen | {entry.submission: entry for entry in entries if not entry.older}).values())

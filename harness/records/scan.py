@@ -1,8 +1,8 @@
-"""One look at the folders of runs: which files lie there, and whether each is still the one that was read.
+"""One look at the folders of runs: which files are there, and whether each is still the version that was read.
 
-A file that was not touched keeps its stamp: size, and when its content and its description last changed. The last of
-these no program can set back, so an edit that keeps size and date is seen too. A stamp of a moment ago proves nothing:
-the file may change again within one tick of its file system's clock. Such a file is in doubt, and its content decides.
+A file's stamp is its size and the times at which its content and its inode last changed (mtime and ctime). No program
+can set ctime back, so an edit that keeps size and date is seen too. A stamp of the last moment proves nothing: the file
+may change again within one tick of the file system's clock. Such a file is in doubt, and its content decides.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ PUBLISHED = "published"
 TIERS = (PUBLISHED, "local")
 
 SETTLED_NS = 2_000_000_000
-"""A file touched more recently is in doubt: a tick lasts two seconds on FAT, 10 ms on most others."""
+"""A file changed more recently is in doubt. A tick lasts two seconds on FAT, and 10 ms on most other file systems."""
 
 IN_DOUBT = ""
-"""The stamp that no file and no folder has twice."""
+"""A stamp that never equals the stored one: the file or folder is read again."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of runs: the stamps of its files by name. `unreadable` says why they are not known, if so."""
+    """A folder of runs: its files' stamps by name. `unreadable`: the reason why they are unknown, if so."""
 
     stamps: dict[str, str]
     unreadable: str | None = None
 
     @cached_property
     def stamp(self) -> str:
-        """Of all its files together; IN_DOUBT if one of them is."""
+        """The stamp of all its files together. IN_DOUBT if one of them is in doubt."""
         if self.unreadable or IN_DOUBT in self.stamps.values():
             return IN_DOUBT
         every = "\n".join(f"{name}/{stamp}" for name, stamp in self.stamps.items())
@@ -42,15 +42,15 @@ class Folder:
 
 
 def names(folder: Path) -> dict[str, int]:
-    """The run files of a folder with their numbers in the file system: another one for a file that was put in the place
-    of one. It costs no look at the files. Empty for a folder that cannot be read."""
+    """The run files of a folder with their inode numbers. A replaced file has another number. The files themselves are
+    not read. Empty if the folder cannot be read."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return {entry.name: entry.inode() for entry in entries if _is_run(entry.name)}
     return {}
 
 
 def stamp(path: Path) -> str:
-    """Of one file; IN_DOUBT where it is not there."""
+    """The stamp of one file. IN_DOUBT if it is missing."""
     return _stamp(path, time.time_ns() - SETTLED_NS)
 
 
@@ -58,7 +58,7 @@ def folders(results: Path) -> dict[str, Folder]:
     """The folders that hold runs, by their path relative to `results`."""
     found = {}
     for path in (path for tier in TIERS for path in sorted((results / tier).glob("*/*"))):
-        with contextlib.suppress(OSError):  # in a place that is closed to us
+        with contextlib.suppress(OSError):  # in a place that we may not read
             if path.is_dir() and path.name != "sources":
                 found[str(path.relative_to(results))] = _folder(path)
     return found

@@ -2,7 +2,7 @@
 
 results/<published|local>/<problem>/<device>/<run id>.json       written whole or not at all
 results/<published|local>/<problem>/sources/<sha256>.py          the submission as it was
-results/index.sqlite                                             delete it and it comes back
+results/index.sqlite                                             rebuilt if it is deleted
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Store:
         self._results = root / "results"
 
     def index(self, only: Collection[str] | None = None) -> Index:
-        """The index, brought up to date with the files, or with `only` these."""
+        """The index, updated with all files, or with the files in `only`."""
         return Index(self._results, only)
 
     def write(self, run: Run, submission: Submission, tier: str = "local") -> Path:
-        """Store `run` and its source. Raises InfrastructureError if that cannot be done; nothing is left half done."""
+        """Store `run` and its source. Raises InfrastructureError on failure, and leaves no partial file."""
         problem = self._results / tier / run.problem
         path = problem / run.device.slug / f"{run.id}.json"
         try:
@@ -51,8 +51,9 @@ class Store:
         return path
 
     def remove(self, files: Sequence[tuple[str, Entry | None]]) -> None:
-        """Remove run files, each with its entry if it is a run, and the sources beside them that no other run has.
-        Where a file beside them is no run, its source may be any: none goes. Raises InfrastructureError."""
+        """Remove run files, each with its entry if it is a run, and the sources beside them that no remaining run uses.
+        If a file beside them is not a valid run, its source is unknown, so no source is removed. Raises
+        InfrastructureError."""
         try:
             for path, _ in files:
                 (self._results / path).unlink(missing_ok=True)
@@ -60,32 +61,32 @@ class Store:
                 kept = {run.sha256 for run in index.runs()}
                 unread = {Path(path).parent.parent for path, _ in index.faults()}
             for path, run in files:
-                folder = Path(path).parent.parent  # whatever problem the file says that it is of
+                folder = Path(path).parent.parent  # the folder counts, whatever problem the file names
                 if run and run.sha256 not in kept and folder not in unread and _SHA256.fullmatch(run.sha256):
                     (self._results / folder / "sources" / f"{run.sha256}.py").unlink(missing_ok=True)
         except OSError as error:
             raise InfrastructureError(f"{error.filename} cannot be removed: {error.strerror}") from None
 
     def source(self, problem: str, sha256: str) -> bytes:
-        """The source that a run of `problem` judged. Raises InfrastructureError, which says why there is none."""
+        """The source that a run of `problem` judged. Raises InfrastructureError with the reason if it is missing."""
         if not _SHA256.fullmatch(sha256):
-            raise InfrastructureError("the run names no sha256 of a source")
+            raise InfrastructureError("the run does not name its source's sha256")
         for tier in TIERS:
             path = f"{tier}/{problem}/sources/{sha256}.py"
             try:
                 source = (self._results / path).read_bytes()
-            except (OSError, ValueError):  # ValueError: a problem's name with a null byte
+            except (OSError, ValueError):  # ValueError: a null byte in a problem's name
                 continue
             if hashlib.sha256(source).hexdigest() != sha256:
-                message = f"what is stored as source {sha256[:12]} is not what was judged: the sha256 differs"
+                message = f"the file stored as source {sha256[:12]} is not what was judged: the sha256 differs"
                 raise InfrastructureError(message, f"results/{path} was changed")
             return source
         hint = f"it would be results/local/{problem}/sources/{sha256}.py"
         raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
 
     def has_changed(self, problem: str, path: str, sha256: str) -> bool:
-        """Whether the file at `path`, relative to the root, is there and holds another source than this sha256's, which
-        was judged as a submission of `problem`."""
+        """True if the file at `path`, relative to the root, exists and holds another source than the one with `sha256`,
+        which was judged as a submission of `problem`."""
         file = self._results.parent / path
         try:
             if not file.is_file() or file.stat().st_size > MAX_RUN_BYTES:
@@ -94,7 +95,7 @@ class Store:
                 return hashlib.sha256(source_of(problem, file.read_bytes(), path)).hexdigest() != sha256
             with file.open("rb") as source:
                 return hashlib.file_digest(source, "sha256").hexdigest() != sha256
-        except UsageError:  # it is no Solution any more
+        except UsageError:  # it is no longer a Solution
             return True
         except (OSError, ValueError):  # a stored path may be anything
             return False
@@ -104,7 +105,7 @@ class Store:
         return [replace(e, older_source=self.has_changed(e.problem, e.submission_path, e.sha256)) for e in entries]
 
     def check_writable(self) -> None:
-        """Raises InfrastructureError now rather than after minutes of measuring."""
+        """Raises InfrastructureError if runs cannot be stored: before the measuring, not after it."""
         try:
             self._results.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._results):
@@ -115,8 +116,8 @@ class Store:
             ) from None
 
     def _of_file(self, name: str, index: Index) -> dict[str, str]:
-        """By problem the id of the latest run of the file at this path, if it is one and was judged under this root, or
-        another of its name with the very same source was."""
+        """The id of the latest run of the submission file `name`, by problem. The run must have judged this file under
+        this root, or a file of the same name with the same source. Empty if `name` is not such a file."""
         if not is_path_of(name, Path(name)):
             return {}
         found = {problem: (run_id, index.entry(run_id)) for problem, run_id in index.latest(Path(name).stem).items()}
@@ -134,11 +135,11 @@ class Store:
         return of_file
 
     def find(self, name: str) -> dict[str, str]:
-        """By problem the id of the run that `name` stands for: the run with this id, the latest of the submission with
-        this name, or with this file, to each problem that has one, or else the only run whose id begins so.
+        """The run ids that `name` stands for, by problem. `name` may be a run's id. It may be a submission's name or
+        file, which stands for its latest run on each problem. Or it may be the beginning of exactly one run's id.
 
-        Raises UsageError where there is none, or where several ids begin so; InfrastructureError where its file is no
-        run any more.
+        Raises UsageError if there is no such run or if several ids begin so; InfrastructureError if the run's file is
+        no longer valid.
         """
         with self.index() as index:
             entry = index.entry(name)
@@ -154,23 +155,22 @@ class Store:
         if spoilt:
             raise InfrastructureError(f"{self._results / spoilt[-1][0]} {spoilt[-1][1]}")
         if entry is None:
-            choices = ids if nearest(name, ids) else names  # of both the newest first
+            choices = ids if nearest(name, ids) else names  # both lists have the newest first
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
         return {entry.problem: entry.id}
 
     def ranked_alike(self, a: str, b: str, problem: str) -> tuple[str, str] | None:
-        """The latest ranked runs of the submissions of these names on one device, to one revision; None if there are
-        none."""
+        """The ids of the latest ranked runs of two submissions on one device and revision, or None."""
         with self.index() as index:
             of_a, of_b = index.ranked(a, problem), index.ranked(b, problem)
         pairs = [(of_a[place], of_b[place]) for place in of_a.keys() & of_b.keys()]
-        return max(pairs, key=min, default=None)  # an id begins with when the run did
+        return max(pairs, key=min, default=None)  # an id begins with the run's start time
 
     def read(self, name: str, problem: str | None = None) -> Run:
-        """The run that `name` stands for (`find`); of a submission's name, to `problem` if there is one. A first look
-        (`--quick`) is the latest only of a source that was not judged in full.
+        """The run that `name` stands for (`find`). For a submission's name, the run on `problem` if there is one. A
+        first look (`--quick`) counts only if its source was not judged in full.
 
-        Raises UsageError where there is none or several, InfrastructureError where it was spoilt.
+        Raises UsageError if there is none or several, InfrastructureError if its file is damaged.
         """
         found = self.find(name)
         ids = [found[problem]] if problem in found else list(found.values())
@@ -183,8 +183,8 @@ class Store:
         return self._load(paths[ids[0]])
 
     def load(self, entry: Entry) -> Run:
-        """The run of an entry, from its file, without a look at the others. Raises InfrastructureError where that is
-        not there any more or was spoilt."""
+        """The run of an entry, read from its file alone. Raises InfrastructureError if the file is missing or
+        damaged."""
         return self._load(entry.path)
 
     def _load(self, name: str) -> Run:
@@ -196,21 +196,22 @@ class Store:
 
 
 def is_path_of(name: str, file: Path) -> bool:
-    """Whether `name` is a path of this file, which is there and may be a submission's."""
+    """True if `name` is a path of `file`, and the file exists and may be a submission."""
     path = Path(name)
     return path.suffix in (".py", ".json") and path.is_file() and path.resolve() == file.resolve()
 
 
 def is_called(path: str, name: str) -> bool:
-    """Whether the file at `path` is called as the run of id `name`, or as one of the submission of this name."""
+    """True if the name of the run file at `path` begins with the id `name`, or is that of a run of the submission
+    `name`."""
     return bool(name) and (Path(path).stem.startswith(name) or is_of(path, name))
 
 
 def is_of(path: str, name: str) -> bool:
-    """Whether the file at `path` is called as a run of the submission of this name."""
+    """True if the name of the run file at `path` is that of a run of the submission `name`."""
     return Path(path).stem.split("-", 2)[2:] == [name]
 
 
 def _ambiguous(name: str, ids: list[str]) -> UsageError:
-    newest_first = sorted(ids, reverse=True)  # an id begins with when the run did
+    newest_first = sorted(ids, reverse=True)  # an id begins with the run's start time
     return UsageError(f"{name} could be any of {len(ids)} runs", listed("name one by its id:", newest_first))

@@ -1,14 +1,13 @@
-"""The index's database: opened, whatever state its file is in, and brought up to date with the run files.
+"""The index's database. It opens whatever the state of its file, and is updated from the run files.
 
-    folders, files   what was read, each with a stamp         faults      files that are no runs, and why
-    runs             an Entry a run                           standings   which run stands for a submission
-    cases            what each run measured, case by case     revisions   a new one a board whenever a run of it changes
+    folders, files   the read files, each with a stamp        faults      files that are no runs, and why
+    runs             one Entry per run                        standings   which run stands for a submission
+    cases            each run's figures, case by case         revisions   a text per board, new when a run changes
 
-Whoever opens it looks once at all run files (`scan`), or at those that it names. Those whose stamp is not the one that
-they were read with are read again, and what was known of them holds only if their content is still the same. A file
-that is no run is left alone and reported. So is a second file with the id of another, unless it is a copy of it: the
-published one is read, or of two in one tier the first by its path. Where the cache cannot be written (a read-only
-`results`), its content is used from memory.
+Opening it looks once at all run files (`scan`), or at the named ones. A file whose stamp differs from the stored one is
+read again. Its stored facts stay valid only if its content is the same. A file that is not a run is left alone and
+reported. So is a second file with another file's id, unless it is a copy: the published one is read, or within a tier
+the first by path. If the cache cannot be written (a read-only `results`), a copy in memory is used.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from harness.records import run_file, scan
 from harness.records.entry import CaseFigures, Entry, figures_of, of_run, standing
 
 INDEX_VERSION = 15
-"""Raise it when the tables change, or what is in them; an index of another version is thrown away and built anew."""
+"""Raise it when the tables or their contents change. An index of another version is discarded and rebuilt."""
 
 COPY = ""
-"""What is said of a file that holds what another of its id does: nothing. It is read once that one is gone."""
+"""The fault text of a file that is a copy of another file with its id: nothing is reported. It is read when the other
+one is removed."""
 
 COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
 GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
@@ -79,7 +79,8 @@ class Tables:
         try:
             return self._database.execute(query, parameters).fetchall()
         except sqlite3.Error:
-            # The file was spoilt after it was opened. The runs are the truth, and in memory nobody spoils it.
+            # The file was damaged after it was opened. Rebuild the index in memory from the run files, which are the
+            # truth.
             self._database.close()
             self._database = _open_in_memory(self._results)
             self._refresh()
@@ -90,7 +91,7 @@ class Tables:
             return
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            # Looked at again under the lock, so that nobody's older look undoes what another has taken in.
+            # Look again under the lock, so that an older look does not undo another process's update.
             gone, stale = self._stale(scan.folders(self._results))
             touched: set[tuple[object, ...]] = set()
             for path in gone:
@@ -101,20 +102,20 @@ class Tables:
             for path, folder in sorted(stale.items(), key=lambda each: _place(f"{each[0]}/")):
                 touched |= self._read_folder(path, folder)
             for path, folder in stale.items():
-                # What is a fault is read again each time: it may only have been unreadable for a moment.
+                # A fault is read again each time: the file may only have been unreadable for a moment.
                 stamp = scan.IN_DOUBT if self._faults_in(path) else folder.stamp
                 self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, stamp))
             self._settle_all(touched)
 
     def _knows(self, names: Collection[str]) -> bool:
-        """Whether all files but these were looked at before, and so were their folders: not in an index that was made
-        anew this moment."""
+        """True if all other files and these files' folders were read before. False for an index that was just
+        created."""
         known = {path for (path,) in self._database.execute("SELECT path FROM folders")}
         return bool(known) and {name.rpartition("/")[0] for name in names} <= known
 
     def _take_in(self, names: Collection[str]) -> None:
-        """Take in these files, and those of the same ids that were not read. Their folders are in doubt from then on:
-        one that is as it was when all files were looked at last may have been another in between."""
+        """Read these files, and unread files with the same ids. Their folders are in doubt afterwards: other files in
+        them may have changed since the last full look."""
         if not names:
             return
         with self._database:
@@ -141,18 +142,19 @@ class Tables:
             self._database.execute("INSERT OR REPLACE INTO revisions VALUES (?, ?, ?)", row)
 
     def _stale(self, found: Mapping[str, scan.Folder]) -> tuple[set[str], dict[str, scan.Folder]]:
-        """Of the folders `found`: those that are there no more, and those that hold what was not read as it is now."""
+        """Two sets of folders: those that no longer exist, and those of `found` with files that changed since they were
+        read."""
         known = dict(self._database.execute("SELECT path, stamp FROM folders"))
         stale = {path for path, f in found.items() if f.stamp == scan.IN_DOUBT or f.stamp != known.get(path)}
         return known.keys() - found.keys(), {path: found[path] for path in stale}
 
     def _forget_gone(self, path: str, folder: scan.Folder) -> set[tuple[object, ...]]:
-        """Forget what is in a folder no more; the groups of submissions that this touches."""
+        """Forget the files that are no longer in a folder. Returns the affected groups of runs."""
         present = {f"{path}/{name}" for name in folder.stamps}
         return self._forget((self._known_in(path).keys() | self._faults_in(path)) - present)
 
     def _read_folder(self, path: str, folder: scan.Folder) -> set[tuple[object, ...]]:
-        """Take in what is new or changed in a folder; the groups of submissions that this touches."""
+        """Read the new and changed files of a folder. Returns the affected groups of runs."""
         present, known = {f"{path}/{name}": stamp for name, stamp in folder.stamps.items()}, self._known_in(path)
         touched: set[tuple[object, ...]] = set()
         if folder.unreadable:
@@ -164,7 +166,7 @@ class Tables:
         return touched
 
     def _read_file(self, name: str, stamp: str, seen_sha256: str) -> set[tuple[object, ...]]:
-        """Take in a run file, unless its content is what was seen before; the groups that this touches."""
+        """Read a run file, unless its content was read before. Returns the affected groups of runs."""
         path = self._results / name
         try:
             text = run_file.read(path)
@@ -194,22 +196,22 @@ class Tables:
         return touched | {tuple(getattr(entry, column) for column in GROUP)}
 
     def _fail(self, name: str, fault: str) -> set[tuple[object, ...]]:
-        """Report a file; the groups that this touches."""
+        """Record a file as a fault. Returns the affected groups of runs."""
         touched = self._forget({name})
         self._database.execute("INSERT INTO faults VALUES (?, ?)", (name, fault))
         return touched
 
     def _of_id(self, run_id: str) -> set[str]:
-        """The files that were read as the run of this id: one, or none."""
+        """The files that were read as the run with this id: one or none."""
         return {path for (path,) in self._database.execute("SELECT path FROM runs WHERE id = ?", (run_id,))}
 
     def _sha256_of(self, name: str) -> str | None:
-        """Of the content of a file that was read as a run."""
+        """The sha256 of the content of a file that was read as a run."""
         found = self._database.execute("SELECT sha256 FROM files WHERE path = ?", (name,)).fetchone()
         return found and found[0]
 
     def _settle(self, group: tuple[object, ...]) -> None:
-        """Work out anew which run stands for the submission of `group`."""
+        """Choose again which run stands for the submission of `group`."""
         where = " AND ".join(f"{column} = ?" for column in GROUP)
         rows = self._database.execute(f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE {where}", group)
         runs = [entry_of(row) for row in rows]
@@ -220,7 +222,7 @@ class Tables:
             self._database.execute(f"INSERT INTO standings VALUES ({', '.join('?' * len(row))})", row)
 
     def _known_in(self, folder: str) -> dict[str, tuple[str, str]]:
-        """The runs of a folder, by their path: the stamp and the sha256 of the file when it was read."""
+        """The runs of a folder, by path: the stamp and the sha256 of the file when it was read."""
         rows = self._database.execute(f"SELECT path, stamp, sha256 FROM files WHERE {_WITHIN}", (folder, folder))
         return {path: (stamp, sha256) for path, stamp, sha256 in rows}
 
@@ -239,16 +241,16 @@ class Tables:
 
 
 def _place(path: str) -> tuple[int, str]:
-    """In this order files are read: the first of an id is the one that counts."""
+    """The order in which files are read. The first file of an id counts."""
     return scan.TIERS.index(path.partition("/")[0]), path
 
 
 def _second(first: str) -> str:
-    return f"has the id of results/{first}, which is read in its place"
+    return f"has the id of results/{first}, which is read instead"
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
-    """The Entry in a row of COLUMNS and how many runs it stands for."""
+    """The Entry in a row that holds COLUMNS and the number of runs that it stands for."""
     values = dict(zip(COLUMNS, row, strict=False))
     made = {"verdict": Verdict(values["verdict"]), "clock": ClockOwner(values["clock"]), "runs": row[-1]}
     return Entry(**{**values, **made})
@@ -261,7 +263,7 @@ def _cases_text(figures: Sequence[CaseFigures]) -> str:
 
 
 def cases_of(text: str) -> tuple[CaseFigures, ...]:
-    """The figures in a row of `cases`, which were validated before they came there."""
+    """The figures in a row of `cases`. They were validated before they were stored."""
     return tuple(
         CaseFigures(
             Case.model_construct(parameters=parameters), latency_ns, low_ns, high_ns, floor_ns, format, tuple(labels)
@@ -271,7 +273,7 @@ def cases_of(text: str) -> tuple[CaseFigures, ...]:
 
 
 def _open_file(path: Path) -> sqlite3.Connection:
-    """The index at `path`. Raises sqlite3.Error if it is damaged, of another version, or cannot be written."""
+    """The index at `path`. Raises sqlite3.Error if it is damaged, of another version, or not writable."""
     database = sqlite3.connect(path, timeout=60)
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -281,7 +283,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
             database.executescript(_TABLES)
         for table in ("folders", "files", "runs", "faults", "standings", "cases", "revisions"):
             database.execute(f"SELECT * FROM {table} LIMIT 0")
-        database.execute(f"PRAGMA user_version = {INDEX_VERSION}")  # raises where the file cannot be written
+        database.execute(f"PRAGMA user_version = {INDEX_VERSION}")  # raises if the file cannot be written
     except sqlite3.Error:
         database.close()
         raise
@@ -289,7 +291,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 def _open_anew(path: Path) -> sqlite3.Connection:
-    """A new index in place of one that is damaged or of another version. Raises where it cannot be replaced."""
+    """A new index in place of one that is damaged or of another version. Raises if it cannot be replaced."""
     path.unlink(missing_ok=True)
     return _open_file(path)
 

@@ -1,4 +1,4 @@
-"""Files that a reader sees whole or not at all, even if the writer is killed or the disk is full."""
+"""Writes files so that a reader sees all or nothing, even if the writer is killed or the disk is full."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 HEAD_BYTES = 1 << 16
-"""By so many bytes, its first, a file is known."""
+"""The number of first bytes by which the kind of a file is recognized."""
 
 
 def may_replace(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
-    """Whether nothing is lost by writing to `path`: no file is there, an empty one, or one whose head `is_ours`, of the
-    kind that is to be written. What is no file, such as /dev/stdout, holds nothing."""
+    """True if writing to `path` loses nothing: there is no file, it is empty, or `is_ours` recognizes its head as the
+    kind to be written. A path that is not a regular file, such as /dev/stdout, holds nothing."""
     try:
         if not path.is_file() or path.stat().st_size == 0:
             return True
@@ -26,10 +26,10 @@ def may_replace(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write by way of a temporary file in the same directory, which is made if need be. Raises OSError.
+    """Write a temporary file in the same directory and rename it. The directory is created if needed. Raises OSError.
 
-    A link stays one, and what it leads to is written. A file that is replaced keeps its permissions. What is no file,
-    such as /dev/stdout, is written as it is.
+    A symbolic link stays, and its target is written. A replaced file keeps its permissions. A path that is not a
+    regular file, such as /dev/stdout, is written directly.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():

@@ -1,4 +1,4 @@
-"""Axes of a chart: where a value lies, in per cent of the axis' length, and which values are marked."""
+"""Axes of a chart: the position of a value, in per cent of the axis' length, and the values with ticks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 MARGIN = 0.06
-"""Of the axis' length left free at either end, so that no mark is cut in half."""
+"""The fraction of the axis' length left free at either end, so that no mark is cut in half."""
 MOST_TICKS = 5
 WIDE, NARROW = 190, 110
-"""Pixels: the length of the shortest axis on a wide screen, and on a phone."""
+"""The length in pixels of the shortest axis, on a wide screen and on a phone."""
 CHARACTER, GAP = 7.0, 8.0
-"""Pixels: the width of a digit of the labels, at most, and what is left free between two of them."""
+"""In pixels: the largest width of a digit of the labels, and the free space between two labels."""
 EDGE = 8.0
-"""Per cent of the length from either end within which a label stands inwards of its tick (templates/charts.html.j2)."""
+"""Near either end, within this per cent of the length, a label stands on the inner side of its tick
+(templates/charts.html.j2)."""
 LEAST_FACTOR = 1.25
-"""A log axis spans at least this: noise is not blown up to fill it."""
+"""The least factor that a log axis spans, so that noise is not enlarged to fill it."""
 BEYOND = 1e100
-"""No axis reaches further, nor below its inverse: a stored interval may reach to where floats end."""
+"""The limit of an axis; its inverse is the lower limit. A stored interval may reach to the largest float."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A value that is marked, in per cent of the length. `narrow`: its label has room on a phone, too."""
+    """A value with a tick, in per cent of the length. `narrow`: its label has room on a phone, too."""
 
     at: float
     label: str
@@ -33,7 +34,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis over the positive values from `low` to `high`, or a linear one."""
+    """An axis over the values from `low` to `high`: logarithmic for positive values, or linear."""
 
     low: float
     high: float
@@ -41,12 +42,12 @@ class Axis:
     logarithmic: bool = True
 
     def at(self, value: float) -> float:
-        """Where `value` lies: 0 to 100 from one end of the axis to the other, held within them."""
+        """Return the position of `value`, from 0 to 100. Values outside the axis get 0 or 100."""
         return _at(self.low, self.high, value, self.logarithmic)
 
 
 def log_axis(values: Sequence[float]) -> Axis:
-    """An axis that holds all `values`, positive, with round ticks. What lies BEYOND stands at its end."""
+    """Return an axis that holds all the positive `values`, with round ticks. Values BEYOND the limit are at its end."""
     low, high = (min(max(value, 1 / BEYOND), BEYOND) for value in (min(values), max(values)))
     widen = max(LEAST_FACTOR / (high / low), 1) ** 0.5
     low, high = low / widen, high * widen
@@ -57,7 +58,8 @@ def log_axis(values: Sequence[float]) -> Axis:
 
 
 def time_axis(moments: Sequence[datetime]) -> Axis:
-    """A linear axis over `moments`, in seconds since 1970, with the first, the last and what lies between by date."""
+    """Return a linear axis over `moments`, in seconds since 1970. The first, the last and the middle are labelled by
+    date."""
     seconds = [moment.timestamp() for moment in moments]
     first, last = min(seconds), max(seconds)
     span = max(last - first, 60.0)
@@ -70,7 +72,7 @@ def time_axis(moments: Sequence[datetime]) -> Axis:
 
 
 def _apart(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
-    """Those of `ticks` whose labels do not run into one another, with a word on which of them hold on a phone."""
+    """Return the `ticks` whose labels do not overlap, and mark those that also fit on a phone."""
     wide = _with_room(ticks, WIDE)
     narrow = _with_room(wide, NARROW)
     return tuple(replace(tick, narrow=tick in narrow) for tick in wide)
@@ -85,7 +87,7 @@ def _with_room(ticks: Sequence[Tick], length_px: float) -> list[Tick]:
 
 
 def label_ends(tick: Tick, length_px: float) -> tuple[float, float]:
-    """Where the label of `tick` begins and ends, in pixels of an axis of this length."""
+    """Return where the label of `tick` begins and ends, in pixels of an axis of this length."""
     at, width = tick.at * length_px / 100, CHARACTER * len(tick.label)
     left = at if tick.at < EDGE else at - width if tick.at > 100 - EDGE else at - width / 2
     return left, left + width
@@ -98,8 +100,8 @@ def _at(low: float, high: float, value: float, logarithmic: bool = True) -> floa
 
 
 def _round_values(low: float, high: float) -> list[float]:
-    """At most MOST_TICKS round values between `low` and `high`: powers of ten, or with their doubles and halves, or
-    where those are too few even steps."""
+    """Return at most MOST_TICKS round values between `low` and `high`: powers of ten, or also their multiples by 2 and
+    5 or by 3. If these are fewer than three, return even steps."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for mantissas in ((1, 2, 5), (1, 3), (1,)):
         values = [m * 10.0**e for e in decades for m in mantissas if low <= m * 10.0**e <= high]
@@ -111,7 +113,8 @@ def _round_values(low: float, high: float) -> list[float]:
 
 
 def _even_values(low: float, high: float) -> list[float]:
-    """The multiples of the least of 1, 2, 5, 10, ... times a power of ten that gives no more than MOST_TICKS."""
+    """Return the multiples of the smallest round step that gives at most MOST_TICKS. A round step is 1, 2, 5 or 10
+    times a power of ten."""
     power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
     for step in (power, 2 * power, 5 * power, 10 * power):
         multiples = range(math.ceil(low / step), math.floor(high / step) + 1)
@@ -121,7 +124,7 @@ def _even_values(low: float, high: float) -> list[float]:
 
 
 def _plain(value: float) -> str:
-    """The shortest decimal of a round value; powers of ten far from 1 as such."""
+    """Return the shortest decimal of a round value. Values far from 1 are written as powers of ten."""
     if value >= 1e6 or value < 1e-3:
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e−").replace("e-", "e−").replace("e+", "e")
     return f"{value:,.10f}".rstrip("0").rstrip(".")

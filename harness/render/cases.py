@@ -1,4 +1,4 @@
-"""The test cases of a run, one a line, as a test runner lists its tests: which are right, and how near to which limit.
+"""The test cases of a run, one a line, in the way of a test runner: which are right, and how near to which limit.
 
 right          exact: 0.31 of rel_l2                              batch_size=1 q_seq_len=1 kv_seq_len=1
 wrong          mxfp4: row_rel_l2 is 2.57 x its limit              batch_size=4 q_seq_len=1 kv_seq_len=128
@@ -16,12 +16,12 @@ from harness.model import CaseCheck, Verdict, in_words
 from harness.render import fit
 
 _BELOW = " " * 6
-"""Before a label that stands in a line of its own, as on a narrow terminal."""
+"""The indentation of a label on a line of its own, as on a narrow terminal."""
 
 
 def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = (), secret: int = 0) -> str:
-    """A line for each of `checks`, for each label of `untried` that is not among them, and one for as many `secret`
-    cases that were not tried. On a narrow terminal long labels stand below."""
+    """Return one line for each of `checks`, one for each label of `untried` that was not checked, and one for the
+    number of `secret` cases that were not tried. On a narrow terminal long labels stand on lines of their own."""
     rows = [(_word(each), how_near(each), each.case.label + " (secret)" * each.secret) for each in checks]
     seen = {each.case.label for each in checks}
     rows += [("not tried", "", label) for label in untried if label not in seen]
@@ -44,9 +44,9 @@ def _word(check: CaseCheck) -> str:
 
 
 def how_near(check: CaseCheck) -> str:
-    """Against the tolerance that it met, or the loosest."""
+    """Return how near a check came to its limit, for the tolerance that it met or else the loosest."""
     name = check.tolerance or next(reversed(check.excess), None)
-    if name not in check.excess:  # a stored run may name one that it does not have
+    if name not in check.excess:  # a stored run may name a tolerance without data
         return name or ""
     excess = check.excess[name]
     if check.verdict is not Verdict.ACCEPTED or not math.isfinite(excess.ratio):

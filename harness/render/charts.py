@@ -1,8 +1,8 @@
-"""The geometry of a report's charts of rows: submissions on a case, samples of a process.
+"""The geometry of a report's charts with rows: submissions on a case, samples of a process.
 
-Along x everything is in per cent of the drawing's width, along y in pixels: a chart is as wide as its window lets it
-and its text stays the same size, on a phone too. templates/charts.html.j2 draws them as SVG. No chart decides anything:
-order, intervals and floors come as given.
+x is in per cent of the drawing's width, y in pixels. So a chart is as wide as its window and its text keeps its size,
+on a phone too. templates/charts.html.j2 draws the charts as SVG. No chart decides anything: order, intervals and floors
+are given.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from harness.render.figures import microseconds, percent
 from harness.verbs.report import Sheet
 
 ROWS_DRAWN = 24
-"""Submissions in a chart of cases; the table behind it has all of them."""
+"""The most submissions in a chart of cases. The table behind it has all of them."""
 DOTS_DRAWN = 60
-"""Samples of a process that are drawn one by one; of more only quantiles are drawn."""
+"""The most samples of a process that are drawn as dots. For more, only quantiles are drawn."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A submission in a panel: its latency with the ends of its interval, in per cent; None where it was not timed."""
+    """A submission in a panel: its latency and the ends of its interval, in per cent. None if it was not timed."""
 
     name: str
     baseline: bool
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A case: a row a submission on one axis in microseconds, and the floor where it is known."""
+    """A case: one row for each submission, on one axis in microseconds, and the floor if it is known."""
 
     title: str
     case: str
@@ -48,10 +48,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Spread:
-    """One process's samples: `quantiles` at 5, 25, 50, 75 and 95 %, `ends` the least and the most, in per cent.
+    """One process's samples: `quantiles` at 5, 25, 50, 75 and 95 %, and `ends`, the least and the most, in per cent.
 
-    `dots` are in thousandths of the width and pixels of height. `figures_ns` are those seven values in nanoseconds, in
-    order of size.
+    `dots`: x in thousandths of the width, y in pixels. `figures_ns`: these seven values in nanoseconds, in order of
+      size.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A case's samples within a run, a row a process, with the case's latency and its interval."""
+    """A case's samples within a run, one row for each process, with the case's latency and interval."""
 
     title: str
     case: str
@@ -76,7 +76,8 @@ class Distribution:
 
 
 def tell_apart(cases: Sequence[Case]) -> tuple[dict[str, str], str]:
-    """By each case's key a label of the parameters in which `cases` differ; and those that all of them share."""
+    """Return two things: a label for each case's key, of the parameters in which `cases` differ; and a label of the
+    parameters that all share."""
     keys = list(dict.fromkeys(key for case in cases for key in case.parameters))
     shared = [key for key in keys if len({str(case.parameters.get(key)) for case in cases}) == 1]
     if len(cases) == 1:
@@ -86,7 +87,7 @@ def tell_apart(cases: Sequence[Case]) -> tuple[dict[str, str], str]:
 
 
 def case_panels(sheets: Sequence[Sheet], cases: Sequence[Case]) -> list[Panel]:
-    """A panel for each of `cases`, with the first ROWS_DRAWN of the ranked `sheets` and every baseline."""
+    """Return a panel for each of `cases`, with the first ROWS_DRAWN of the ranked `sheets` and every baseline."""
     drawn = [s for number, s in enumerate(sheets) if number < ROWS_DRAWN or s.baseline]
     labels, _ = tell_apart(cases)
     panels = []
@@ -103,19 +104,19 @@ def case_panels(sheets: Sequence[Sheet], cases: Sequence[Case]) -> list[Panel]:
 
 
 def distributions(measurements: Sequence[Measurement]) -> list[Distribution]:
-    """A run's samples, a distribution a case."""
+    """Return a run's samples, one distribution for each case."""
     labels, _ = tell_apart([m.case for m in measurements])
     return [_distribution(m, labels[m.case.key]) for m in measurements]
 
 
 def measurement(sheet: Sheet, case: Case) -> Measurement | None:
-    """What `sheet`'s run measured on `case`."""
+    """Return the measurement of `sheet`'s run on `case`, or None."""
     runs = sheet.run.measurements if sheet.run is not None else ()
     return next((m for m in runs if m.case.key == case.key), None)
 
 
 def extent(estimate: Estimate) -> list[float]:
-    """Everything of `estimate` that a chart must have room for, in microseconds."""
+    """Return every value of `estimate` that a chart must have room for, in microseconds."""
     ends = (estimate.latency_ns, estimate.low_ns, estimate.high_ns)
     return [end / 1e3 for end in ends if end is not None]
 
@@ -172,17 +173,17 @@ def _spread(name: str, process: Sequence[float], axis: Axis) -> Spread:
 
 
 def _shown(process: Sequence[float]) -> Sequence[float]:
-    """What the axis must hold of a process: every dot, but of many samples not the few outermost, which would press
-    all others together. A line to them then ends at the drawing's edge."""
+    """Return the samples that the axis must hold. With many samples the few outermost are left out, since they would
+    press all others together. A line to them then ends at the drawing's edge."""
     return process if len(process) <= DOTS_DRAWN else quantiles(process)[1:6]
 
 
 def quantiles(process: Sequence[float]) -> tuple[float, ...]:
-    """The least, the quantiles at 5, 25, 50, 75 and 95 %, and the most."""
+    """Return the minimum, the quantiles at 5, 25, 50, 75 and 95 %, and the maximum."""
     cuts = statistics.quantiles(process, n=20, method="inclusive") if len(process) > 1 else [process[0]] * 19
     return min(process), cuts[0], cuts[4], cuts[9], cuts[14], cuts[18], max(process)
 
 
 def _jitter(number: int) -> int:
-    """Heights that keep neighbouring samples apart: up and down the row in the order they were taken."""
+    """Return a height in the row that keeps neighbouring samples apart, by the sample's number."""
     return 5 + (number * 5) % 13

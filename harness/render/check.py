@@ -1,4 +1,4 @@
-"""A checkup for a terminal: what the judge saw, a table of what each kernel needs, what does not compile, a summary."""
+"""A checkup as text: the judgement, a table of each kernel's resources, compile errors and a summary."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
 from harness.render.run import totals_of
-from harness.render.tables import printed
+from harness.render.verdicts import printed
 from harness.verbs.checkup import Checkup, Judgement
 
 
 def parts(found: Checkup, width: int | None = None) -> list[Part]:
-    """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
+    """Return all parts, at most `width` columns wide where words allow (default: the terminal's width)."""
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
@@ -29,14 +29,14 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
 
 
 def _remarks(found: Checkup) -> str:
-    """What the emulator says of kernels that is no fault of theirs."""
+    """Return the emulator's remarks on kernels. They do not affect the verdict."""
     judgements = [found.judgement, *([found.emulated] if found.emulated else [])]
     lines = dict.fromkeys(remark for one in judgements for remark in one.remarks)
     return "\n".join(f"The emulator remarks: {line}" for line in lines)
 
 
 def _how_to_run(found: Checkup) -> str:
-    """How the machine code is run without the chip, where that was not asked for."""
+    """Return the command that runs the machine code without the chip, if the user did not ask for that."""
     if not found.runnable or found.exit_code:
         return ""
     first, *others = found.runnable
@@ -46,7 +46,8 @@ def _how_to_run(found: Checkup) -> str:
 
 
 def _of_these(found: Checkup, message: str) -> str:
-    """What a process says of a file that it only compiled, with the targets that were asked for: it tries its own."""
+    """Return `message` with the targets that were asked for. A worker that only compiled the file names targets of its
+    own."""
     good = dict.fromkeys(one.target for one in found.compilations if one.kernels and not one.flaws and not one.skipped)
     words = f"compiled for {', '.join(good)}, not run" if good else "not run"
     return re.sub(
@@ -55,7 +56,8 @@ def _of_these(found: Checkup, message: str) -> str:
 
 
 def commands(found: Checkup) -> list[str]:
-    """For GitHub: an error for a failed judgement and for each flaw at its line, or else a notice of the summary."""
+    """Return commands for GitHub: an error for a failed judgement and for each flaw at its line, else a notice with the
+    summary."""
     file, judgement = found.submission.path, found.judgement
     title = f"check: {found.submission.name} on {found.problem}"
     told = []
@@ -68,7 +70,8 @@ def commands(found: Checkup) -> list[str]:
 
 
 def summary(found: Checkup) -> str:
-    """`accepted on CPU (all 7 test cases, within exact); compiles for gfx942; not for gfx1100: mine.py:42: ...`."""
+    """Return one line: `accepted on CPU (all 7 test cases, within exact); compiles for gfx942; not for gfx1100:
+    mine.py:42: ...`."""
     judgement, compilations = found.judgement, found.compilations
     good = [one.target for one in compilations if not one.flaws and not one.skipped and one.kernels]
     bad = [one for one in compilations if one.flaws]
@@ -113,7 +116,7 @@ def summary(found: Checkup) -> str:
 
 
 def _reasons(of_targets: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
-    """Why something is not so, and the targets that this is said of, each once."""
+    """Return the targets of each reason, each target once."""
     found: dict[str, list[str]] = {}
     for target, why in of_targets:
         if why and target not in found.setdefault(why, []):
@@ -122,7 +125,7 @@ def _reasons(of_targets: Iterable[tuple[str, str | None]]) -> dict[str, list[str
 
 
 def _as_machine_code(judgement: Judgement) -> str:
-    """Of Triton's kernels: the verdict on what LLVM made of them."""
+    """Return the verdict on Triton's kernels as machine code."""
     if judgement.verdict is Verdict.ACCEPTED and judgement.emulated:
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         return f"accepted (emulated {judgement.emulated}) ({all_tests(len(judgement.checks))}{met})"
@@ -132,7 +135,7 @@ def _as_machine_code(judgement: Judgement) -> str:
 
 
 def _judged(found: Checkup) -> str:
-    """The cases, and where the answer was wrong or none came, what is known of that."""
+    """Return the list of cases and, unless the answer was right, the details."""
     judgement = found.judgement
     title = f"{found.submission.name} on {found.problem}, "
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
@@ -151,12 +154,12 @@ def _judged(found: Checkup) -> str:
 
 
 def _wrong_together(judgement: Judgement) -> list[Part]:
-    """What all cases come to, where that is what is wrong."""
+    """Return the totals over all cases if one of them breaks its limits."""
     return [totals_of(judgement.totals)] if any(each.tolerance is None for each in judgement.totals) else []
 
 
 def _flaws(found: Checkup) -> str:
-    """What does not compile, each said once with its targets."""
+    """Return the compile errors, each once with its targets."""
     targets: dict[str, list[str]] = {}
     for one in found.compilations:
         for flaw in one.flaws:

@@ -1,4 +1,4 @@
-"""Verdicts in colour, for a terminal; never elsewhere, and not where NO_COLOR is set (https://no-color.org)."""
+"""Verdicts in colour on a terminal, unless NO_COLOR is set (https://no-color.org)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _VERDICTS = re.compile("|".join(_PLACES), re.MULTILINE)
 
 
 def wanted() -> bool:
-    """Whether stdout is a terminal that is to be coloured."""
+    """Whether stdout is a terminal that should get colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def verdicts(text: str) -> str:
-    """`text`, as it is laid out for a terminal, with its verdicts in colour if that is wanted."""
+    """Return `text`, laid out for a terminal, with its verdicts coloured if colours are wanted."""
     return _VERDICTS.sub(_coloured, text) if wanted() else text
 
 

@@ -1,4 +1,4 @@
-"""A comparison for a terminal or as JSON: the sources' difference, each case's latencies and ratio, the finding."""
+"""A comparison for a terminal or as JSON: the sources' difference, each case's latencies and ratio, and the finding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLOURS = {"-": "red", "+": "green", "@": "cyan"}
 def text(
     comparison: Comparison, a_source: str, b_source: str, width: int | None = None, colour: bool | None = None
 ) -> str:
-    """All of it. By default as wide as the terminal, and coloured if stdout is one."""
+    """Return the whole comparison. Default: as wide as the terminal, and coloured if stdout is a terminal."""
     columns = width or shutil.get_terminal_size((120, 24)).columns
     coloured = wanted() if colour is None else colour
     names = _headings(comparison)
@@ -57,14 +57,14 @@ def _parts(comparison: Comparison, sources: Part) -> list[Part]:
 
 
 def noise(comparison: Comparison) -> str:
-    """How far the device finds a source from itself, and where that is from."""
+    """Return the line on the device's noise and its source."""
     return f"noise: ±{comparison.noise.percent:.2g}\N{NO-BREAK SPACE}%, {comparison.noise.source}"
 
 
 def as_json(
     comparison: Comparison, a_source: str, b_source: str, measurements: Sequence[PairedMeasurement] = ()
 ) -> dict[str, Any]:
-    """The comparison with the sources' unified diff; of a duel also every sample."""
+    """Return the comparison with the unified diff of the sources. For a duel, `measurements` adds every sample."""
     names = _headings(comparison)
     return {
         "problem": comparison.problem,
@@ -89,7 +89,7 @@ def as_json(
 
 
 def difference(a_source: str, b_source: str, names: tuple[str, str], width: int, colour: bool) -> str:
-    """The sources' difference: side by side where it is wide enough, else line by line."""
+    """Return the sources' difference, side by side if `width` allows, else as a unified diff."""
     if a_source == b_source:
         return SAME_SOURCES
     output = io.StringIO()
@@ -107,8 +107,8 @@ WORDS = {speed: speed.upper() for speed in Speed}
 
 
 def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Speed, str] = WORDS) -> Table:
-    """Both latencies of each case and of the score, B / A with its interval, and the finding in one of `words`; below
-    it the reasons that are not the comparison's own."""
+    """Return a table with both latencies of each case and of the score, B / A with its interval, and the finding in one
+    of `words`. Below it are the reasons that hold for some cases only."""
     names, shared = told_apart([case.case for case in comparison.cases])
     found = [
         (name, case.a_ns, case.b_ns, case.finding, case.labels)
@@ -122,8 +122,8 @@ def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Spe
 
 
 def _reasons(comparison: Comparison, names: Sequence[str]) -> list[str]:
-    """Why nothing can be said of cases, called by `names`: each reason once, and none that is the whole comparison's,
-    which stands in the last line."""
+    """Return why cases cannot be decided, each reason once with the names of its cases. The reason of the whole
+    comparison is left out, since the last line states it."""
     having: dict[str, list[str]] = {}
     for name, case in zip(names, comparison.cases, strict=True):
         if case.finding.speed is Speed.AMBIGUOUS and case.finding.reason != comparison.finding.reason:
@@ -132,7 +132,7 @@ def _reasons(comparison: Comparison, names: Sequence[str]) -> list[str]:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """`SLOWER: mine is slower than theirs: +3.1 % in latency is more than the noise ...`."""
+    """Return the last line: `SLOWER: mine is slower than theirs: +3.1 % in latency is more than the noise ...`."""
     said = {"faster": "is faster than", "slower": "is slower than", "same": "is as fast as"}
     speed, (a, b) = comparison.finding.speed, map(legible, comparison.names)
     claim = f"{b} {said[speed]} {a}" if speed in said else f"{b} against {a}"
@@ -168,8 +168,8 @@ def _finding(finding: SpeedFinding) -> dict[str, Any]:
 
 
 def lines_of(source: str) -> list[str]:
-    """The lines whose difference is shown. They end at a newline alone: what else str.splitlines splits at, such as a
-    form feed, stays within its line, where `legible` names it."""
+    """Return the lines to compare. Only a newline ends a line. Other characters at which str.splitlines splits, such as
+    a form feed, stay within the line, where `legible` names them."""
     lines = source.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -180,7 +180,7 @@ def _unified(a_source: str, b_source: str, names: tuple[str, str]) -> Iterator[s
 
 
 def _side_by_side(a_source: str, b_source: str, names: tuple[str, str]) -> Grid:
-    """Changed stretches with some context, old on the left, new on the right, each with its line number."""
+    """Return the changed parts with context, old on the left, new on the right, with line numbers."""
     old, new = lines_of(a_source), lines_of(b_source)
     grid = Grid(box=None, expand=True, padding=(0, 1))
     for name in names:

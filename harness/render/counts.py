@@ -1,4 +1,4 @@
-"""What an emulated submission executes, as tables: by kernel and class, and by source line."""
+"""The instructions that an emulated submission executes, as tables: by kernel and class, and by source line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINES_SHOWN = 12
 
 
 def parts(found: Counts) -> list[Part]:
-    """As `profile` shows it."""
+    """Return the parts that `profile` shows."""
     title = f"{found.submission} on {found.problem}: {found.case.label}\n"
     title += f"one call, emulated {found.target}: counts, no times"
     if not found.kernels:

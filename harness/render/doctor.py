@@ -1,4 +1,4 @@
-"""What this machine can do, for a terminal: a table of facts, then what to do about those that are not well."""
+"""What this machine can do, as text: a table of facts, then the remedies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.verbs.doctor import Fact
 
 NARROWEST = 30
 _FRAME = 12
-"""Columns that the lines of the table and the spaces beside them take."""
+"""The columns for the table's lines and the spaces beside them."""
 
 
 def text(facts: Sequence[Fact], width: int | None = None) -> str:
-    """All of it, at most `width` columns wide (default: the terminal's width)."""
+    """Return the whole text, at most `width` columns wide (default: the terminal's width)."""
     return document.text(parts(facts, width))
 
 

@@ -1,9 +1,9 @@
-"""What a verb shows, in parts, and two ways to write them: for a terminal, and in Markdown as GitHub reads it.
+"""A verb's output in parts, and two ways to write them: for a terminal, and as Markdown for GitHub.
 
     parts ─► text(parts)      tables drawn with lines
-          └► markdown(parts)  for a comment or a page; what strangers wrote cannot mark anything up
+          └► markdown(parts)  for a comment or a page; text by strangers cannot add markup
 
-A part is a line or more (str), Prose, a Table, Facts, or Verbatim. Parts without content are left out.
+A part is a str (one or more lines), Prose, a Table, Facts, or Verbatim. Parts without content are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.render import fit
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
-tabulate.MIN_PADDING = 0  # it would make each column as wide as its header and two more
+tabulate.MIN_PADDING = 0  # otherwise it makes each column two wider than its header
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
@@ -26,10 +26,10 @@ _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Table:
-    """Columns that are empty in every row are not shown. `title`: a line above; `below`: lines that belong to it.
+    """A table. Columns that are empty in every row are not shown. `title`: a line above. `below`: lines below.
 
-    `widths`: the most that a column of `headers` takes on a terminal; None leaves it as wide as it is. Without a
-    `frame` a terminal shows its rows alone.
+    `widths`: the most columns that each header's column takes on a terminal; None means no limit. Without a `frame` a
+      terminal shows only the rows.
     """
 
     headers: Sequence[str]
@@ -42,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, each with what is to be said of it; above them a `title`."""
+    """Names with values, below a `title`."""
 
     rows: Sequence[tuple[str, object]]
     title: str = ""
@@ -50,7 +50,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines shown as they are: a terminal obeys what is in them. `language`, as GitHub calls it, colours them there.
+    """Lines shown unchanged, so a terminal obeys control characters in them. `language`: GitHub's name for the syntax
+    colouring.
 
     `title`: the line above.
     """
@@ -62,7 +63,7 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class Prose:
-    """Lines that wrap on a narrow terminal. A str does not: it is to be copied, or read by a program."""
+    """Lines that wrap on a narrow terminal. A str does not wrap, because it is to be copied or read by a program."""
 
     content: str
 
@@ -79,7 +80,8 @@ def markdown(parts: Iterable[Part]) -> str:
 
 
 def escaped(value: object) -> str:
-    """`value` as Markdown that shows it: no markup, no HTML, no end of a cell or line, nothing invisible."""
+    """Return `value` as Markdown that shows it literally: no markup, no HTML, no end of a cell or line, nothing
+    invisible."""
     shown = "" if value is None else legible(str(value).strip("\n"))
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     shown = _EMPHASIS.sub(r"\\_", _MARKUP.sub(r"\\\1", shown))
@@ -101,12 +103,12 @@ def _text(part: Part) -> str:
         return ""
     cells = [[_legible(value) for value in row] for row in rows]
     title, below = _filled(legible(part.title)), [_filled(legible(line)) for line in part.below]
-    # Numbers come formatted; tabulate must not read them again.
+    # Numbers are already formatted; tabulate must not parse them again.
     if not part.frame:
         headers = [""] * len(headers)
     most = [part.widths[i] if part.widths else None for i in kept]
     columns = list(zip(headers, *cells, strict=True))
-    # Not by tabulate's maxcolwidths, which takes -1,034 for an integer and fails.
+    # tabulate's maxcolwidths is not used: it takes -1,034 for an integer and fails.
     found = fit.pieces(columns, most, fit.room())
     if found is None or (len(found) > 1 and not part.frame):
         return _lines(title, fit.stacked(columns, fit.room()), *below)
@@ -124,7 +126,7 @@ def _markdown(part: Part) -> str:
         case Verbatim():
             if not part.content:
                 return _heading(part.title)
-            # A fence is longer than any in what it holds.
+            # The fence must be longer than any fence in the content.
             longest = max(map(len, re.findall(r"`+", part.content)), default=0)
             fence = "`" * max(3, longest + 1)
             return _blocks(_heading(part.title), f"{fence}{part.language}\n{legible(part.content)}\n{fence}")
@@ -135,7 +137,7 @@ def _markdown(part: Part) -> str:
 
 
 def _filled(content: str) -> str:
-    """In lines that fit, behind as many spaces as before."""
+    """Wrap each line to the terminal's width and keep its indentation."""
     return "\n".join(fit.filled(line.strip(), fit.room(), _indent(line)) for line in content.splitlines())
 
 
@@ -144,7 +146,8 @@ def _indent(line: str) -> str:
 
 
 def _facts(part: Facts) -> Iterator[str]:
-    """A line a fact, its value in a column of its own; one with a word too long for that begins below its name."""
+    """Yield a line for each fact, with the values in a column. A value with a word too long for the column begins below
+    its name."""
     facts = [(_legible(name), _legible(value)) for name, value in part.rows]
     margin = max(len(name) for name, _ in facts) + 2
     for name, value in facts:
@@ -192,7 +195,7 @@ def _cell(value: object) -> str:
 
 
 def _paragraph(content: str) -> str:
-    """Its line breaks stay; no line starts a heading, a list or a quotation."""
+    """Return Markdown that keeps the line breaks and in which no line starts a heading, a list or a quotation."""
     lines = _STARTS_A_BLOCK.sub(lambda found: f"{found[1]}\\{found[2]}", escaped(content))
     lines = re.sub(r"(?m)^(\s*)\\(\d+)([.)])", r"\1\2\\\3", lines)
     return "\\\n".join(line.strip() for line in lines.splitlines())

@@ -1,4 +1,4 @@
-"""Figures as they are shown: latencies with their intervals, shares, errors, and what is over a limit."""
+"""Figures as text: latencies with their intervals, shares, errors, and excesses over limits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from harness.model import Estimate, Excess
 
 TIMES_OR_DIVIDED = "\N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}"
-"""Between a figure and how many times wider than itself its interval is, to either side."""
+"""Stands between a figure and the factor by which its interval extends to either side."""
 
 
 def microseconds(estimate: Estimate) -> str:
-    """`812.3 ±0.5 %`: the centre in µs and its interval. A wide one, symmetric only as a factor, as `×/÷ 2.3`."""
+    """Return the centre in µs and its interval: `812.3 ±0.5 %`. A wide interval, symmetric only as a factor, becomes
+    `×/÷ 2.3`."""
     centre = f"{significant(estimate.latency_ns / 1e3)}"
     if estimate.low_ns is None or estimate.high_ns is None:
         return centre
@@ -23,24 +24,24 @@ def microseconds(estimate: Estimate) -> str:
 
 
 def wide_note(figures: Iterable[str]) -> list[str]:
-    """What the mark of a wide interval means, where one of these `microseconds` has it."""
+    """Explain the mark of a wide interval if one of these figures of `microseconds` has it."""
     wide = any(TIMES_OR_DIVIDED in figure for figure in figures)
     return [f"{TIMES_OR_DIVIDED} 2: the interval goes from half of the figure to twice the figure"] if wide else []
 
 
 def in_microseconds(estimate: Estimate) -> str:
-    """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
+    """Return the same for a sentence, with the unit: `812.3 µs ±0.5 %`."""
     centre, *interval = microseconds(estimate).split(" ", 1)
     return " ".join([centre, "µs", *interval])
 
 
 def percent(share: float | None) -> str:
-    """`24 %`, `5.6 %`; "" where nothing is known."""
+    """Return `24 %` or `5.6 %`, or "" for None."""
     return "" if share is None else f"{significant(100 * share, 2)}\xa0%"
 
 
 def ratio(excess: Excess | None) -> str:
-    """`0.73 rel_l2`: how much of a tolerance is used, and by which limit."""
+    """Return how much of a tolerance is used, and by which limit: `0.73 rel_l2`."""
     if excess is None:
         return ""
     return f"{excess.ratio:.2f} {excess.limit}" if math.isfinite(excess.ratio) else excess.limit

@@ -1,8 +1,8 @@
-"""How a table fits the room that a terminal has.
+"""Fit a table into the width of a terminal.
 
-    as wide as it is ─► words wrap in the widest columns ─► in any ─► two tables with the same first column ─► stacked
+    full width ─► wrap words in the widest columns ─► wrap any ─► two tables with the same first column ─► stacked
 
-No word is broken: it may be an id to be copied. Where a word alone is wider than the room, it is left so.
+No word is broken, since it may be an id to copy. A single word wider than the terminal stays as it is.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import textwrap
 from collections.abc import Sequence
 
 LEAST_WIDTH = 20
-"""Of a column that is made narrower, as long as the table fits all the same."""
+"""The least width of a column that is made narrower, as long as the table still fits."""
 INDENT = 2
 
 COMMAND = "reproduce: "
-"""Begins the line of a report that is to be copied."""
+"""The beginning of the line of a report that the user copies."""
 
 UNBOUNDED = 1 << 20
-"""Characters in a line that goes to a file or another program."""
+"""The line length for a file or another program."""
 
 Column = Sequence[str]
 """A header and its cells."""
 
 
 def room() -> int:
-    """Characters that a line may have: the terminal's, if there is one."""
+    """Return the characters that fit on a line of the terminal, or UNBOUNDED without a terminal."""
     return shutil.get_terminal_size((UNBOUNDED, 0)).columns
 
 
 def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[list[Column]] | None:
-    """The tables that `columns` are to stand in, their cells wrapped; None where not even two fit.
+    """Return `columns` as one or two tables with wrapped cells, or None if not even two fit.
 
-    `most`: the most that each column takes; None for what it needs.
+    `most`: the most that each column takes; None for its own width.
     """
     whole = _wrapped(columns, most, room)
     if whole is not None:
@@ -49,7 +49,7 @@ def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> 
 
 
 def stacked(columns: Sequence[Column], room: int) -> str:
-    """Row by row: the first cell, and below it each other that holds something, after its header."""
+    """Write row by row: the first cell, and below it each other cell that is not empty, after its header."""
     headers, *rows = zip(*columns, strict=True)
     lines: list[str] = []
     for first, *others in rows:
@@ -65,8 +65,8 @@ class _AtCommas(textwrap.TextWrapper):
 
 
 def filled(text: str, room: int, indent: str = "") -> str:
-    """`text` in lines that are no longer than `room`, each behind `indent`. A word that is longer is broken behind its
-    commas: a case may list the lengths of many sequences."""
+    """Wrap `text` into lines of at most `room`, each after `indent`. A longer word is broken after its commas: a case
+    may list the lengths of many sequences."""
     kind = _AtCommas if longest_word(text) > room - len(indent) else textwrap.TextWrapper
     wrapper = kind(
         room,
@@ -80,8 +80,8 @@ def filled(text: str, room: int, indent: str = "") -> str:
 
 
 def hanging(report: str) -> str:
-    """A mismatch report in lines that fit: what is too long for one goes on below, behind the name at its beginning.
-    The command in it stays one line, to be copied."""
+    """Wrap a mismatch report. A long line continues below, indented to the end of the name at its beginning. The
+    command in the report stays one line, to be copied."""
     lines = []
     for line in report.splitlines():
         if len(line) > room() and not line.startswith(COMMAND):
@@ -94,18 +94,17 @@ def hanging(report: str) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """As much of a line as there is room for."""
+    """Cut a line to `room` characters."""
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def longest_word(text: str) -> int:
-    """Of what a line may begin with; a non-breaking space holds words together."""
+    """Return the length of the longest word. A non-breaking space joins words."""
     return max(map(len, re.split(r"[ \t\n]+", text)), default=0)
 
 
 def _wrapped(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[Column] | None:
-    """`columns` with their cells in lines, so that all of them fit side by side, between lines; None if that cannot
-    be."""
+    """Wrap the cells of `columns` so that all columns fit side by side with their frame. Return None if they cannot."""
     inner = room - 3 * len(columns) - 1
     wanted = [min(_width(column), limit or room) for column, limit in zip(columns, most, strict=True)]
     words = [max(map(longest_word, column), default=0) for column in columns]
@@ -117,7 +116,7 @@ def _wrapped(columns: Sequence[Column], most: Sequence[int | None], room: int) -
 
 
 def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """`wanted`, of which the widest are made narrower until all fit, none below its `least`."""
+    """Reduce the widest of `wanted` until all fit, none below its `least`."""
     widths = list(wanted)
     while sum(widths) > room and widths != list(least):
         widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])

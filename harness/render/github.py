@@ -1,16 +1,17 @@
-"""What GitHub Actions shows beside a file and on a run's page: workflow commands, and none but ours; a step's summary.
+"""GitHub Actions: workflow commands, which annotate files and runs, and the summary of a step.
 
     ::error file=mine.py,line=3,title=compile error%3A mine on mla::SyntaxError ...
 
-A runner obeys a command in any line of stdout and of stderr, in two spellings: `::name ...::` at a line's beginning,
-and `##[name ...]` anywhere in it. It could set outputs or hide words from the log, so what a submission printed, raised
-or is called must not hold one. Where GITHUB_ACTIONS is `true`, all goes through `Defused`; `annotate` goes past it.
+A runner executes a command in any line of stdout and stderr, in two spellings: `::name ...::` at a line's beginning,
+and `##[name ...]` anywhere in it. A command could set outputs or hide words from the log. So no text from a submission
+(output, exception or name) may contain one. If GITHUB_ACTIONS is `true`, all output passes through `Defused`; only
+`annotate` bypasses it.
 
-Stopping commands with `::stop-commands::` would not do: the runner reads the two streams without order between them, so
-a line printed before commands are resumed may be read after it.
+`::stop-commands::` does not suffice: the runner reads the two streams in no fixed order, so a line printed before
+commands are resumed may be read afterwards.
 
-Format and escapes: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands and, of what a
-runner takes for a command, ActionCommand.cs in https://github.com/actions/runner.
+Format and escapes: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands. How a runner
+recognises a command: ActionCommand.cs in https://github.com/actions/runner.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def wanted() -> bool:
 
 
 def of_run(run: Run) -> str:
-    """The command for a run: an error, or a notice if it is accepted; at the line of the file that is to blame."""
+    """Return the command for a run: a notice if it is accepted, else an error at the line of the file to blame."""
     title = f"{outcome(run.ending.verdict, run.unranked_because)}: {run.submission} on {run.problem}"
     if run.ending.verdict is Verdict.ACCEPTED:
         score = f"; {run.score.latency_ns / 1e3:,.4g} µs on {run.device.name}" if run.score else ""
@@ -53,9 +54,10 @@ def of_run(run: Run) -> str:
 
 
 def command(level: str, message: str, title: str, file: str | None = None, line: int | None = None) -> str:
-    """`level` is error, warning or notice. `file` is looked for in the repository that the workflow checked out.
+    """Return a workflow command. `level` is error, warning or notice. `file` is relative to the repository that the
+    workflow checked out.
 
-    Characters that nobody would see are named: whatever shows an annotation takes none of them for its own.
+    Invisible characters are replaced by their names, so that no program that shows the annotation interprets them.
     """
     properties = {"file": _in_repository(file) if file else None, "line": line, "title": title}
     told = ",".join(
@@ -75,15 +77,15 @@ def annotate(commands: Sequence[str]) -> None:
 
 
 def summarise(markdown: str) -> None:
-    """Add to the summary of the workflow's step, which is shown on the run's page."""
+    """Append to the summary of the workflow's step, which the run's page shows."""
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(path, "a", encoding="utf-8", errors="replace") as summary:
             summary.write(f"{markdown}\n\n")
 
 
 @contextmanager
-def obeyed_by_nobody() -> Iterator[None]:
-    """Within it no runner finds a command in what is printed, but for those of `annotate`."""
+def without_commands() -> Iterator[None]:
+    """While this is active, output contains no workflow command except those of `annotate`."""
     if not wanted():
         yield
         return
@@ -92,7 +94,7 @@ def obeyed_by_nobody() -> Iterator[None]:
     sys.stdout, sys.stderr = defused
     try:
         yield
-    except Exception:  # a bug of ours; its traceback may hold a submission's words
+    except Exception:  # a bug of Podium; the traceback may hold a submission's text
         traceback.print_exc()
         raise SystemExit(1) from None
     finally:
@@ -102,7 +104,7 @@ def obeyed_by_nobody() -> Iterator[None]:
 
 
 class Defused(io.TextIOBase):
-    """A stream whose lines hold no workflow command. It prints whole lines; the rest follows with `finish`."""
+    """A stream that removes workflow commands. It prints whole lines; `finish` prints the rest."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -120,17 +122,17 @@ class Defused(io.TextIOBase):
         self.raw.flush()
 
     def finish(self) -> None:
-        """Print what has no end of line."""
+        """Print the last line, which has no end of line yet."""
         self.raw.write(_defused(self._line))
         self._line = ""
         self.flush()
 
 
 def _defused(line: str) -> str:
-    """`line` with a backslash where a command would begin."""
+    """Return `line` with a backslash where a command would begin."""
     parts = []
-    for part in line.split("\r"):  # which ends a line for a runner
-        # .NET compares by culture, for which some characters are not there: no command has any but these.
+    for part in line.split("\r"):  # a runner takes it for the end of a line
+        # .NET compares strings by culture and ignores some characters. So only these characters count.
         bare = "".join(character for character in part if " " <= character <= "~" or character == "\t")
         part = part.replace("[", "\\[") if "##[" in bare else part
         parts.append(f"\\{part}" if bare.lstrip().startswith("::") else part)
@@ -138,20 +140,21 @@ def _defused(line: str) -> str:
 
 
 def line_of(verdict: Verdict, detail: str | None, path: str) -> int | None:
-    """The line of the submission at `path` to blame for a failure: of its innermost frame, or where it is no Python.
+    """Return the line of the submission at `path` to blame for a failure: the line of its innermost frame, or of the
+    syntax error.
 
-    Of a timeout it is the line where the submission was when its time was up.
+    For a timeout it is the line that was running when the time was up.
     """
     if verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT):
         return None
-    # Runs stored earlier have the path of the copy that was judged.
+    # Runs stored by an older Podium hold the path of the judged copy.
     own = rf'File "(?:{re.escape(path)}|[^"\n]*/submission\.py)", line (\d{{1,7}})'
     frames = re.findall(own, detail or "")
     return int(frames[-1]) if frames else None
 
 
 def _in_repository(file: str) -> str:
-    """`file` as from the root of the repository, if it is in it."""
+    """Return `file` relative to the root of the repository, if it is inside."""
     root = os.environ.get("GITHUB_WORKSPACE")
     path = Path(file).resolve()
     return str(path.relative_to(Path(root).resolve())) if root and path.is_relative_to(Path(root).resolve()) else file

@@ -1,8 +1,8 @@
-"""A report: one HTML file that needs nothing but a browser, not even a network.
+"""A report: one HTML file that needs only a browser and no network.
 
-Everything in it that a stranger wrote goes through two gates: `legible` (the environment's `finalize`) and jinja2's
-autoescape. Style and script are this package's own files, named by their hash in the page's Content-Security-Policy,
-which allows nothing else: no other script would run, and nothing is fetched from anywhere.
+All text by strangers passes two gates: `legible` (the environment's `finalize`) and jinja2's autoescape. Style and
+script are this package's own files. The page's Content-Security-Policy names them by their hashes and allows nothing
+else: no other script runs, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from harness import __version__
 from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.records import whole_file
-from harness.render import charts, figures, left_out, legible, plots, run, tables, timing
+from harness.render import charts, figures, left_out, legible, notes, plots, run, timing
 from harness.verbs.report import Part, Sheet, Shelf, read
 
 RUNS_LISTED = 500
-"""Of a device's runs the latest that a report lists; the page says how many there are."""
+"""The most runs of a device that a report lists, the latest first. The page states the total number."""
 PRINTED_CHARACTERS = 20_000
-"""Of what a submission printed, or of a mismatch report, the last that a report holds."""
+"""The most characters of a submission's output or a mismatch report in a report. The last ones are kept."""
 
 BOARDS_TOLD = 5
-"""Boards in the sentence that a link's preview shows."""
+"""The most boards in the sentence of a link's preview."""
 
 _OF_REPORTS = (b'<meta name="generator" content="Podium', b'<meta property="og:site_name" content="Podium">')
-"""A report has one of them in its head; those of an older Podium have the second alone."""
+"""The head of a report contains one of these. Reports of an older Podium contain only the second."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
-    """Write a report to `out`, and say so in a line; what was there stays if that fails.
+    """Write a report to `out` and return a line that says so. If it fails, the old file stays.
 
-    Raises UsageError where `out` is no place for a file or holds what is no report, InfrastructureError where it cannot
+    Raises UsageError if `out` cannot be a file or holds something other than a report, InfrastructureError if it cannot
     be written.
     """
     if not whole_file.may_replace(out, _is_report):
@@ -65,7 +65,7 @@ def _is_report(head: bytes) -> bool:
 
 
 def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: str | None = None) -> str:
-    """The boards of `problems` and the runs behind them as one page. `device`: one device's folder in results/ only.
+    """Return the boards of `problems` and their runs as one page. `device`: the folder of one device in results/.
 
     Raises UsageError if there are no runs on it.
     """
@@ -89,7 +89,7 @@ def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: s
 
 
 def _title(parts: Sequence[Part]) -> str:
-    """What a tab, a bookmark and a link's preview are called: the problem and its best score."""
+    """Return the title for a tab, a bookmark and a link's preview: the problem and its best score."""
     if len(parts) != 1:
         return f"{', '.join(part.problem.name for part in parts if part.shelves) or 'No runs'} · Podium"
     best = min(_bests(parts), key=lambda each: each[2].entry.score_ns or math.inf, default=None)
@@ -100,7 +100,7 @@ def _title(parts: Sequence[Part]) -> str:
 
 
 def _summary(parts: Sequence[Part]) -> str:
-    """A sentence for each board, for a link's preview."""
+    """Return a sentence for each board, for a link's preview."""
     told = [
         f"{part.problem.name} on {shelf.name}: {_told(first)}, the best of {len(shelf.ranked)} ranked."
         for part, shelf, first in _bests(parts)[:BOARDS_TOLD]
@@ -113,12 +113,13 @@ def _bests(parts: Sequence[Part]) -> list[tuple[Part, Shelf, Sheet]]:
 
 
 def _told(sheet: Sheet) -> str:
-    """`30.50 µs by gluon_fp8`."""
+    """Return `30.50 µs by gluon_fp8`."""
     return f"{_microseconds(sheet.entry.score_ns)} µs by {sheet.entry.submission}"
 
 
 def environment(*folders: Path) -> Environment:
-    """Where templates are found, those in `folders` before the report's own, with the filters that they use."""
+    """Return the template environment with its filters. Templates in `folders` take precedence over the report's
+    own."""
     made = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -146,7 +147,7 @@ def environment(*folders: Path) -> Environment:
         speed_up_interval=timing.speed_up_interval,
         clock=run.clock,
         taken_again=timing.taken_again,
-        because=tables.why_unranked,
+        because=notes.why_unranked,
         cause=left_out.cause,
         size=_size,
         sentence=_sentence,
@@ -154,28 +155,29 @@ def environment(*folders: Path) -> Environment:
     made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
-    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=tables.WORKERS_OWN, labels=run.labels)
+    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=notes.WORKERS_OWN, labels=run.labels)
     made.globals.update(label_notes=run.label_notes, sections=_sections)
-    made.globals.update(limit_note=tables.limit_note, no_baseline=tables.no_baseline)
-    made.globals.update(of_another_form=tables.of_another_form)
-    made.globals.update(older_source=OLDER_SOURCE, source_changed=tables.SOURCE_CHANGED)
+    made.globals.update(limit_note=notes.limit_note, no_baseline=notes.no_baseline)
+    made.globals.update(of_another_form=notes.of_another_form)
+    made.globals.update(older_source=OLDER_SOURCE, source_changed=notes.SOURCE_CHANGED)
     return made
 
 
 def _finalize(value: Any) -> Any:
-    """What any expression of a template becomes before it is escaped."""
+    """Convert the value of a template's expression before it is escaped."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return "" if value is None else value
     return legible.legible(legible.without_paths(value))
 
 
 def _asset(name: str) -> Markup:
-    """A file of this package, to stand in the page as it is."""
+    """Return a file of this package, to be put into the page unchanged."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _policy(style: str, script: str) -> str:
-    """See https://www.w3.org/TR/CSP3/: only the inline style and script that have these hashes, and no request."""
+    """Return the policy: only the inline style and script with these hashes, and no request. See
+    https://www.w3.org/TR/CSP3/."""
     return (
         f"default-src 'none'; style-src '{_source_hash(style)}'; script-src '{_source_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -187,37 +189,37 @@ def _source_hash(text: str) -> str:
 
 
 def _microseconds(latency_ns: float | None) -> str:
-    """The centre alone; its interval is in the next column."""
+    """Return the centre without its interval, which has a column of its own."""
     return "" if latency_ns is None else figures.significant(latency_ns / 1e3)
 
 
 def _interval(estimate: Any) -> str:
-    """`±0.5 %` or `×/÷ 2.3`, of an Estimate or an Entry."""
+    """Return the interval of an Estimate or an Entry: `±0.5 %` or `×/÷ 2.3`."""
     centre = getattr(estimate, "score_ns", None) or estimate.latency_ns
     both = figures.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
     return both.removeprefix(_microseconds(centre)).strip(" ")
 
 
 def _half_width(estimate: Any) -> str:
-    """What the interval of an Estimate or an Entry sorts by: how far, as a log-ratio, it reaches to either side."""
+    """Return the sort key for an interval's column: half its width as a log-ratio."""
     low, high = estimate.low_ns, estimate.high_ns
     return _figure(math.log(high / low) / 2 if low and high else None)
 
 
 def _figure(value: float | None) -> str:
-    """What a cell sorts by, as a script reads it. "" for no figure, which comes last; a NaN is none."""
+    """Return the sort key of a cell, in the form that the script reads. None and NaN give "", which sorts last."""
     if value is None or math.isnan(value):
         return ""
     return repr(value) if math.isfinite(value) else f"{'-' * (value < 0)}Infinity"
 
 
 def _moment(text: str) -> str:
-    """`2026-01-03 12:34` in UTC, of a run's `started_at`; what is no date stays as it is."""
+    """Return a run's `started_at` as `2026-01-03 12:34` (UTC). Text that is not a date stays unchanged."""
     return text[:16].replace("T", " ") if plots.date(text) else text
 
 
 def _sections(shelf: Shelf) -> list[tuple[str, str]]:
-    """What the contents list of a device: names, and what follows its id in theirs."""
+    """Return the entries of a device in the table of contents: the title, and the suffix of the section's id."""
     found = [("Board", "b")] if shelf.ranked else []
     found += [("Latency by case", "c")] if charts.case_panels(shelf.ranked, shelf.cases) else []
     found += [("Latency against error", "x")] if plots.frontier(shelf.ranked) else []
@@ -230,6 +232,7 @@ def _size(count: int) -> str:
 
 
 def _sentence(text: str) -> str:
-    """`text` with a capital at its beginning, but for a name such as `kv_replicate` or `batch_size=4`."""
+    """Return `text` with a capital at its beginning, unless it begins with a name such as `kv_replicate` or
+    `batch_size=4`."""
     first = text.partition(" ")[0]
     return text if "_" in first or "=" in first else text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""What `import` found: the problems that have names now, and what was left out."""
+"""The result of `import`: the named problems and those that were left out."""
 
 from __future__ import annotations
 

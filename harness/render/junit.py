@@ -1,12 +1,12 @@
-"""Runs and checkups as JUnit XML, which CI systems show as tests: a suite a submission, a test a case.
+"""Runs and checkups as JUnit XML, which CI systems show as tests: a suite for each submission, a test for each case.
 
     <testsuite name="double.mine" tests="3" failures="1">
       <testcase classname="double.mine.test" name="rows=4 cols=8"/>
       <testcase classname="double.mine.test" name="rows=3 cols=5"><failure type="wrong answer">report ...
       <testcase classname="double.mine.benchmark" name="rows=64 cols=64"><properties> latency_ns ...
 
-What is wrong with a run and with no case of it stands in a test of its own. XML has no control characters: `legible`
-names them.
+A failure that belongs to the run but to none of its cases gets a test of its own. XML has no control characters, so
+`legible` replaces them by their names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AS_A_WHOLE = "the run as a whole"
 
 
 def check_free(path: Path, judged: Sequence[Path]) -> None:
-    """Raises UsageError where `path` is one of the files that are to be judged, or is there and no JUnit XML."""
+    """Raise UsageError if `path` is one of the files to judge, or exists and is not JUnit XML."""
     if any(file.exists() and path.exists() and path.samefile(file) for file in judged):
         raise UsageError(f"{path} is the file that is to be judged", _ANOTHER)
     if not whole_file.may_replace(path, _is_junit):
@@ -39,7 +39,7 @@ def check_free(path: Path, judged: Sequence[Path]) -> None:
 
 
 def _is_junit(head: bytes) -> bool:
-    """Whether a file that begins so is JUnit XML, of whatever program."""
+    """Whether a file with this beginning is JUnit XML, from any program."""
     try:
         _, root = next(ElementTree.iterparse(io.BytesIO(head), ["start"]))
     except (ElementTree.ParseError, ValueError, LookupError, StopIteration):
@@ -49,8 +49,8 @@ def _is_junit(head: bytes) -> bool:
 
 @contextlib.contextmanager
 def beside(path: Path | None, suites: Iterable[Element]) -> Iterator[None]:
-    """Write `suites` to `path`, if there is one, before what is done within. Raises InfrastructureError behind that: a
-    full disk costs nobody the verdict, nor does a reader who has seen enough of it cost the file."""
+    """Write `suites` to `path`, if given, before the block runs. Raises InfrastructureError only after the block. So a
+    full disk does not suppress the verdict, and a reader that closes stdout early does not suppress the file."""
     try:
         failed = None
         if path is not None:
@@ -74,9 +74,9 @@ def write(path: Path, suites: Iterable[Element]) -> None:
 
 
 def of_run(run: Run, stored: bool = True) -> Element:
-    """The suite of a run: the cases that were checked, those that were timed, and those that the device cannot do.
+    """Return the suite of a run: the checked cases, the timed cases, and those that the device cannot run.
 
-    It names the run by its id if that is `stored`, so that `show` finds it.
+    It contains the run's id if the run is `stored`, so that `show` finds it.
     """
     suite, name = _suite(run.problem, run.submission)
     suite.set("time", f"{run.duration_s:.3f}")
@@ -110,7 +110,7 @@ def of_run(run: Run, stored: bool = True) -> Element:
 
 
 def of_checkup(found: Checkup) -> Element:
-    """The suite of a checkup: the CPU test cases, and a test for each target."""
+    """Return the suite of a checkup: the CPU test cases, and a test for each target."""
     suite, name = _suite(found.problem, found.submission.name)
     judged = found.judgement
     _properties(suite, {"verdict": judged.verdict.words, "tolerance": judged.tolerances_met})
@@ -142,7 +142,8 @@ def _suite(problem: str, submission: str) -> tuple[Element, str]:
 def _checks(
     suite: Element, name: str, checks: Iterable[CaseCheck], verdict: Verdict, message: str, detail: str | None
 ) -> None:
-    """A test for each of `checks`; of one that has no report of its own, the run's `message` and `detail`."""
+    """Add a test for each of `checks`. A failed check without a report of its own gets the run's `message` and
+    `detail`."""
     for check in checks:
         case = _case(suite, f"{name}.test", check.case.label + " (secret)" * check.secret)
         if check.verdict is not Verdict.ACCEPTED:
@@ -175,7 +176,7 @@ def _fail(case: Element, verdict: Verdict, message: str, text: str | None) -> No
 
 
 def _child(parent: Element, kind: str, text: str = "", **attributes: str) -> None:
-    """An element of this kind; none that would be empty."""
+    """Add an element of this kind, unless it would be empty."""
     if text or attributes:
         SubElement(parent, kind, {name: _safe(value) for name, value in attributes.items()}).text = _safe(text)
 
@@ -197,5 +198,5 @@ def _counted(suite: Element) -> Element:
 
 
 def _safe(text: str) -> str:
-    """`text` of characters that XML has."""
+    """Return `text` with only characters that XML allows."""
     return re.sub("[\ufffe\uffff]", lambda found: f"‹U+{ord(found[0]):04X}›", legible(text.replace("\r\n", "\n")))

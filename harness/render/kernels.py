@@ -1,7 +1,7 @@
-"""What each kernel of a submission needs, as compilers say: a table for a terminal.
+"""The resources of each kernel of a submission, as compilers report them: a table for a terminal.
 
-Rows that say the same are one row. Of a configuration only the parameters are shown in which a kernel's rows differ,
-and of its arguments' types those; of the cases that launch it only as much as tells rows apart.
+Rows with the same content are merged. Only those parameters of a configuration and types of arguments are shown that
+differ among a kernel's rows. Cases are shown only as far as needed to tell rows apart.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.render import document
 from harness.render.document import Part, Table
 
 DEFAULT_WIDTH = 100
-KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
+KERNEL_WIDTHS = (20, 16)  # the preferred width and the least width
 MATRIX_WIDTHS = (20, 15)
 WAVES_WIDTH = 10
 VALUES_SHOWN = 4
@@ -27,7 +27,7 @@ LEGEND = (
     "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the most, and what limits them",
 )
 IN = "in "
-"""Before the case that tells a row from others of one configuration."""
+"""Stands before the case that tells a row from others with the same configuration."""
 IN_A_CASE = (
     "in: of rows with one configuration, the first case that launches this one, and how many more do;",
     "  Triton compiles a kernel anew where a size is 1, or 16 divides it in one case and not in another",
@@ -35,15 +35,15 @@ IN_A_CASE = (
 
 
 def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:
-    """What each compiled kernel needs, target by target; "" where there is none."""
+    """Return the resources of each compiled kernel by target, or "" if there is none."""
     return document.text([part(compilations, width)])
 
 
 def part(compilations: Sequence[Compilation], width: int) -> Part:
-    """The same as a part of a page, at most `width` columns wide where words allow."""
+    """Return the same as a part of a document, at most `width` columns wide where words allow."""
     for matrix_width in MATRIX_WIDTHS:
         rows = _rows(compilations, matrix_width)
-        # Kernels that neither spill nor use scratch, as they should, leave the room to what differs.
+        # If no kernel spills or uses scratch, leave out that column.
         clean = all(row[SPILLS] in ("", "0") for row in rows)
         shown = [
             column
@@ -69,7 +69,7 @@ def part(compilations: Sequence[Compilation], width: int) -> Part:
 
 
 def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[str]]:
-    """A row for each kernel and whatever tells its configurations apart, in the order of HEADERS."""
+    """Return a row for each kernel and each group of its configurations, with the columns of HEADERS."""
     rows: list[list[str]] = []
     for one in compilations:
         compiled = [kernel for kernel in one.kernels if kernel.fault is None]
@@ -88,7 +88,8 @@ def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[s
 
 
 def _registers(kernels: Sequence[CompiledKernel], sgprs: bool = True) -> str:
-    """Of kernels that are alike but for their SGPRs, which seldom limit anything: those as a range."""
+    """Return the registers of kernels that differ at most in their SGPRs. These seldom limit anything and become a
+    range."""
     one = kernels[0]
     if one.vgprs is None:
         return str(one.registers or "")
@@ -97,7 +98,7 @@ def _registers(kernels: Sequence[CompiledKernel], sgprs: bool = True) -> str:
 
 
 def _needs(kernel: CompiledKernel, matrix_width: int) -> list[str]:
-    """The columns after the registers."""
+    """Return the columns after the registers."""
     matrix = [_wrapped(f"{count} {_instruction(name)}", matrix_width) for name, count in _by_kind(kernel)]
     return [
         _spills(kernel),
@@ -114,7 +115,8 @@ def _waves(occupancy: OccupancyDocument) -> str:
 
 
 def _apart(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> list[str]:
-    """What tells `kernels`, one row, from `every` of that name on the target: parameters, types, or else the cases."""
+    """Return the lines that tell `kernels`, which share a row, from `every` kernel of that name on the target:
+    parameters, types, or else cases."""
     types = [line for line in [_types(kernels, every)] if line]
     if len(kernels) == len(every):
         variants = len({str(kernel.configuration) for kernel in kernels})
@@ -135,8 +137,8 @@ def _identity(kernel: CompiledKernel, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _types(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
-    """The types of the arguments in which `every` differ: `*fp32` where each kernel has one for all of them, else
-    `q=*bf16 scale=*fp32`."""
+    """Return the types of the arguments in which `every` differ. If each kernel has a single type for all of them,
+    return only the type, such as `*fp32`, else `q=*bf16 scale=*fp32`."""
     names = _differing_types(every)
     rows = list(dict.fromkeys(tuple(_type(kernel, name) for name in names) for kernel in kernels))
     alike = all(len({_type(kernel, name) for name in names}) <= 1 for kernel in every)
@@ -150,13 +152,15 @@ def _differing_types(every: Sequence[CompiledKernel]) -> list[str]:
 
 
 def _type(kernel: CompiledKernel, name: str) -> str:
-    """An argument's type without what is known of its value; a 1, which Triton compiles in, is an integer as any."""
+    """Return an argument's type without the facts about its value. A constant 1, which Triton compiles in, counts as an
+    integer."""
     kind = kernel.arguments.get(name, "").partition(",")[0]
     return "integer" if re.fullmatch(r"1|[iu](8|16|32|64)", kind) else kind
 
 
 def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
-    """The first case that launches `kernels`, less what all cases have in common, and how many more do."""
+    """Return the first case that launches `kernels`, without the parameters that all cases share, and the number of
+    other cases."""
     cases = list(dict.fromkeys(case for kernel in kernels for case in kernel.cases))
     if not cases:
         return "not launched"
@@ -178,8 +182,9 @@ def _by_kind(kernel: CompiledKernel) -> list[tuple[str, int]]:
 
 
 def _instruction(name: str) -> str:
-    """`v_mfma_f32_32x32x8_bf16` as `mfma 32x32x8 bf16`, `wgmma.mma_async...m64n64k16.f32.bf16.bf16` as `wgmma
-    m64n64k16 bf16`: the accumulator, float32 as a rule, is left out."""
+    """Shorten the name of an instruction: `v_mfma_f32_32x32x8_bf16` becomes `mfma 32x32x8 bf16`, and
+    `wgmma.mma_async...m64n64k16.f32.bf16.bf16` becomes `wgmma m64n64k16 bf16`. The accumulator, usually float32, is
+    left out."""
     kind, *rest = re.split(r"[_.]", name.removeprefix("v_"))
     shape = next((number for number, part in enumerate(rest) if re.fullmatch(r"m?\d+[xn]\d+[xk]\d+.*", part)), 0)
     types = [part for part in rest[shape + 1 :] if part not in ("row", "col", "f32", "1k")]
@@ -191,7 +196,7 @@ def _kib(count: int) -> str:
 
 
 def _spills(kernel: CompiledKernel) -> str:
-    """`0`, or what should be 0 and is not, marked: spills, and below them bytes of scratch."""
+    """Return the spills, and below them the bytes of scratch. Values other than 0 are marked."""
     if kernel.spills is None:
         return ""
     spills = f"{kernel.spills} !" if kernel.spills else "0"
@@ -199,7 +204,7 @@ def _spills(kernel: CompiledKernel) -> str:
 
 
 def _wrapped(line: str, width: int) -> str:
-    """`line` in lines of at most `width`, broken after spaces, commas and underscores where it has some."""
+    """Wrap `line` to at most `width`, after spaces, commas and underscores if possible."""
     lines = [""]
     for word in re.findall(r"[^ ,_]*[ ,_]|[^ ,_]+", line):
         for piece in textwrap.wrap(word, width, drop_whitespace=False):

@@ -1,4 +1,5 @@
-"""What a board leaves out: of each submission the cause first, and quick tries that failed in a line."""
+"""The part of a board with submissions that were left out: the cause of each, and the failed quick tries on one
+line."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from harness.render.document import Part, Prose, Table
 from harness.render.fit import shortened
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S*[^\s:;]"
-"""A case's label, as messages have it: what follows may begin with a colon."""
+"""A case's label in a message. A colon may follow."""
 _WHICH = "(?:the one shown|the first|it) is"
-"""The first: in runs from before 2026-11-24."""
+""""the first" is the wording of runs from before 2026-11-24."""
 _COUNT = r"\d+ of \d+ test cases? (?:are|is) wrong(?:, \d+ not tried)?"
 _WRONG = re.compile(rf"({_COUNT}); {_WHICH} {_CASE}: (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
-"""Characters that a submission's name, its verdict and the lines take beside what was seen."""
+"""The characters beside the cause: a submission's name, its verdict and the table's lines."""
 LINES = 3
-"""Of what was seen; `show` has all of it."""
+"""The most lines for a cause; `show` has all of it."""
 
 
 def parts(entries: Sequence[Entry]) -> list[Part]:
-    """Of a board's unranked `entries` those that were not accepted."""
+    """Return the parts for those of a board's unranked `entries` that were not accepted."""
     failed = [entry for entry in entries if entry.verdict is not Verdict.ACCEPTED]
     shown, tried = [e for e in failed if not is_quick_try(e)], [e for e in failed if is_quick_try(e)]
     room = max(shutil.get_terminal_size((120, 24)).columns - OTHER_COLUMNS, 40)
@@ -46,12 +47,13 @@ def parts(entries: Sequence[Entry]) -> list[Part]:
 
 
 def is_quick_try(entry: Entry) -> bool:
-    """Whether it is a first look that failed: of interest to who took it, and nothing of the board's."""
+    """Whether the entry is a quick run that failed, which concerns only its author."""
     return entry.unranked == Unranked.QUICK and entry.verdict is not Verdict.ACCEPTED
 
 
 def cause(message: str) -> str:
-    """What went wrong, before how often and in which case: a line that is cut loses the latter."""
+    """Return `message` with the cause first, and the count and the case after it, because a line may be cut at its
+    end."""
     if wrong := _WRONG.match(message):
         return f"{wrong[2]} ({wrong[1]})"
     return re.sub(rf" with {_CASE}", "", message)

@@ -1,9 +1,8 @@
-"""Text from outside made fit to be shown: nothing invisible or reordering, no paths, source with its syntax coloured.
+"""Make text from outside fit to be shown: no invisible or reordering characters, no paths, and coloured source.
 
-Submissions' names, sources and output are written by strangers. Escaping markup is the template's business (jinja2,
-autoescape); here a character that would not be seen, or that would change how its neighbours are read, becomes a name
-for itself: an escape sequence starts with ‹U+001B›, a right-to-left override is ‹U+202E›
-(https://trojansource.codes, CVE-2021-42574).
+Strangers write the submissions' names, sources and output. The template escapes markup (jinja2, autoescape). Here a
+character that is invisible, or changes how its neighbours are read, is replaced by its name: an escape sequence starts
+with ‹U+001B›, a right-to-left override is ‹U+202E› (https://trojansource.codes, CVE-2021-42574).
 """
 
 from __future__ import annotations
@@ -17,17 +16,18 @@ from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
 
 HIGHLIGHTED_CHARACTERS = 200_000
-"""A longer source is shown without colours: nobody reads it for those, and they take several times its size."""
+"""A longer source is shown without colours. Nobody reads such a source for them, and they take several times its
+size."""
 
 HIGHLIGHTED_S = 1.0
-"""Of a processor. A source whose colouring takes longer is shown without: some patterns of Pygments take the square of
-a line's length, or of a blank stretch's."""
+"""The processor time for colouring a source. Beyond it the source is shown without colours: some patterns of Pygments
+take quadratic time in the length of a line or of a blank stretch."""
 
 _UNUSUAL = re.compile(r"^[^\n]{2000}|(?<!\s)\s{500}", re.MULTILINE)
-"""What no source written to be read has, and what takes Pygments long."""
+"""Text that readable sources do not contain and that takes Pygments long."""
 
 _PATH = re.compile(r"(?<![\w.:/<~-])/(?:[\w.@+~%=-]+/)+[\w.@+~%=-]*")
-"""An absolute path of two names and more."""
+"""An absolute path of at least two names."""
 _KNOWN = (
     re.compile(r"(?<=/)(?:site|dist)-packages/.+"),
     re.compile(r"(?<=/)(?:python\d[\d.]*|submissions|problems|reference|harness)/.+"),
@@ -35,7 +35,7 @@ _KNOWN = (
 _HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-# The first that holds a token's type names its class in report.css; other tokens stay as they are.
+# The first entry that contains a token's type gives the class in report.css. Other tokens get none.
 _CLASSES = (
     (Comment, "c"),
     (String, "s"),
@@ -49,17 +49,17 @@ _CLASSES = (
 
 
 def legible(text: str) -> str:
-    """`text` with every control, format and half surrogate character but newline and tab replaced by its name."""
-    # What Python calls printable has no such character; the three that it does not and that are seen are looked past.
+    """Return `text` with every control, format and surrogate character replaced by its name, except newline and tab."""
+    # A printable string has no such character. The three visible characters that Python calls unprintable are ignored.
     if text.isprintable() or text.replace("\N{NO-BREAK SPACE}", "").replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(_named(character) for character in text)
 
 
 def without_paths(text: str) -> str:
-    """`text` with what lies before a file in a path of somebody's machine left out: a page is passed on.
+    """Return `text` without the directories in paths of a machine, since a page may be passed on.
 
-    Of packages, of Python and of this checkout's own folders the rest of the path stays.
+    In paths of packages, of Python and of this checkout's folders, the rest of the path stays.
     """
     return _PATH.sub(lambda found: _seen_from_here(found[0]), text) if "/" in text else text
 
@@ -74,14 +74,14 @@ def _seen_from_here(path: str) -> str:
 
 
 def tail(text: str, characters: int) -> str:
-    """The last of `text`, saying how much of it is left out."""
+    """Return the end of `text`, with a note on how much is left out."""
     if len(text) <= characters:
         return text
     return f"[the first {len(text) - characters:,} characters are left out]\n{text[-characters:]}"
 
 
 def highlighted(source: str) -> Markup:
-    """Python `source` as lines of HTML, each after an empty <i> that report.css numbers."""
+    """Return Python `source` as lines of HTML, each after an empty <i> that report.css numbers."""
     text = legible(source.replace("\r\n", "\n"))
     coloured = len(text) <= HIGHLIGHTED_CHARACTERS and not _UNUSUAL.search(text)
     pieces = (_pieces(text) if coloured else None) or [escape(text)]
@@ -98,7 +98,7 @@ def _named(character: str) -> str:
 
 
 def _pieces(text: str) -> list[Markup] | None:
-    """The tokens of `text`, coloured; None where that takes longer than HIGHLIGHTED_S."""
+    """Return the coloured tokens of `text`, or None if that takes longer than HIGHLIGHTED_S."""
     until_s = time.thread_time() + HIGHLIGHTED_S
     pieces = []
     for kind, value in PythonLexer(stripnl=False, ensurenl=False).get_tokens(text):
@@ -109,7 +109,7 @@ def _pieces(text: str) -> list[Markup] | None:
 
 
 def _piece(kind: _TokenType, value: str) -> Markup:
-    """A token, coloured line by line, so that no element spans two lines."""
+    """Return a token, coloured line by line, so that no element spans two lines."""
     name = next((name for holder, name in _CLASSES if kind in holder), None)
     if name is None:
         return escape(value)

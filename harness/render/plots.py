@@ -19,14 +19,14 @@ from harness.verbs.report import Line, Sheet
 
 PLOT_HEIGHT = 280
 LABEL_HEIGHT = 14
-"""Pixels from one name to the next; every point has its name as its tooltip, and the table has it."""
+"""The least distance between two names, in pixels. Every point also has its name as a tooltip and in the table."""
 EXACT_AT = 3.0
-"""Where an error of 0 stands, in per cent of the width."""
+"""The position of an error of 0, in per cent of the width."""
 
 
 @dataclass(frozen=True)
 class PlotLabel:
-    """Where a point's name stands: at this height, to its right or to its left."""
+    """The position of a point's name: its height, and whether it is to the right or the left."""
 
     y: float
     right: bool
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Plot:
-    """Points on two axes, and the corners of a line of steps through the best of them."""
+    """Points on two axes, and the corners of a line of steps through the best points."""
 
     points: tuple[Point, ...]
     steps: tuple[tuple[float, float], ...]
@@ -59,9 +59,9 @@ class Plot:
 
 
 def frontier(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Of the ranked `sheets` those that no other beats in both latency and error, from the fastest to the most exact.
+    """Return the ranked `sheets` that no other beats in both latency and error, from the fastest to the most exact.
 
-    They answer which submission is fastest at which accuracy.
+    They show which submission is fastest at each accuracy.
     """
     best: list[Sheet] = []
     for sheet in sorted(_with_error(sheets), key=lambda s: (s.entry.score_ns or 0.0, s.entry.error or 0.0)):
@@ -71,13 +71,13 @@ def frontier(sheets: Sequence[Sheet]) -> list[Sheet]:
 
 
 def error_plot(sheets: Sequence[Sheet]) -> Plot | None:
-    """Score in microseconds against error; None where fewer than two errors are above 0, which is nothing to plot."""
+    """Return the plot of the score in microseconds against the error, or None if fewer than two errors are above 0."""
     shown, edge = _with_error(sheets), frontier(sheets)
     positive = [s.entry.error for s in shown if s.entry.error]
     if len(positive) < 2:
         return None
     exact = len(positive) < len(shown)
-    # An exact result has no place on a log axis: it stands to the left of all the others, under a tick of its own.
+    # An exact result does not fit on a log axis: it stands to the left of all others, under a tick of its own.
     x_axis = log_axis([*positive, min(positive) / 3] if exact else positive)
     y_axis = log_axis([v for s in shown for v in extent(_score(s))])
 
@@ -87,7 +87,7 @@ def error_plot(sheets: Sequence[Sheet]) -> Plot | None:
         return _point(x, _score(sheet), y_axis, entry.submission, more, sheet.baseline)
 
     points, best = [point(sheet) for sheet in shown], [point(sheet) for sheet in edge]
-    # Level from the right, where any error will do, to a point's own error; there up to the next more exact one.
+    # The line is level from the right edge to a point's own error, and there goes up to the next more exact point.
     steps = [(x, point.y) for point, right in zip(best, [100.0, *(p.x for p in best)]) for x in (right, point.x)]
     x_ticks = [Tick(EXACT_AT, "0")] if exact else []
     x_ticks += [tick for tick in x_axis.ticks if not exact or tick.at > 4 * EXACT_AT]
@@ -95,7 +95,7 @@ def error_plot(sheets: Sequence[Sheet]) -> Plot | None:
 
 
 def records(lines: Sequence[Line]) -> list[Line]:
-    """The ranked runs that were faster than every one before, in the order they began."""
+    """Return the ranked runs that were faster than every earlier one, in the order they began."""
     found: list[Line] = []
     for line in _dated(lines):
         if not found or _latency(line).latency_ns < _latency(found[-1]).latency_ns:
@@ -105,7 +105,7 @@ def records(lines: Sequence[Line]) -> list[Line]:
 
 @dataclass(frozen=True)
 class Moment:
-    """A ranked run in a plot over time: whose, when it began, its score."""
+    """A ranked run in a plot over time: its submission, when it began, and its score."""
 
     name: str
     began: datetime
@@ -114,13 +114,13 @@ class Moment:
 
 
 def history_plot(lines: Sequence[Line]) -> Plot | None:
-    """Every ranked run's score by its date, and the least until then; None with fewer than two moments."""
+    """Return the plot of every ranked run's score by date, with the best so far. None with fewer than two moments."""
     return history([_moment(line) for line in _dated(lines)], [_moment(line) for line in records(lines)])
 
 
 def history(shown: Sequence[Moment], best: Sequence[Moment]) -> Plot | None:
-    """The scores of `shown`, the records among them, by their dates; `best` are those records in their order, which a
-    line of steps joins. None with fewer than two moments."""
+    """Return the plot of the scores of `shown` by date. `best`: the records among them in their order, joined by a line
+    of steps. None with fewer than two moments."""
     moments = sorted({moment.began for moment in shown})
     if len(moments) < 2:
         return None
@@ -133,7 +133,7 @@ def history(shown: Sequence[Moment], best: Sequence[Moment]) -> Plot | None:
         return _point(x, moment.score, y_axis, moment.name, more, moment.baseline)
 
     points, corners = [point(moment) for moment in shown], [point(moment) for moment in best]
-    # At each record down from the one before, then level to the next, and from the last to the present.
+    # The line goes down at each record, then is level to the next record, and from the last to the present.
     steps = [
         (x, corner.y)
         for corner, after in itertools.zip_longest(corners, corners[1:])
@@ -147,7 +147,7 @@ def _moment(line: Line) -> Moment:
 
 
 def date(text: str) -> datetime | None:
-    """A moment with its time zone, as runs state when they began; None for anything else."""
+    """Parse a moment with its time zone, such as a run's `started_at`. Return None for anything else."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -167,7 +167,7 @@ def _score(sheet: Sheet) -> Estimate:
 
 
 def _dated(lines: Sequence[Line]) -> list[Line]:
-    """The ranked runs of sources that were never found wrong, in the order they began."""
+    """Return the ranked runs of sources that were never found wrong, in the order they began."""
     ranked = [line for line in lines if line.ranked and not line.disqualified]
     return sorted((line for line in ranked if date(line.run.started_at)), key=_began)
 
@@ -184,7 +184,7 @@ def _latency(line: Line) -> Estimate:
 
 
 def _height(percent: float) -> float:
-    """Pixels from the top of what lies at `percent` of an axis."""
+    """Return the pixels from the top for `percent` of an axis."""
     return PLOT_HEIGHT * (1 - percent / 100)
 
 
@@ -199,7 +199,8 @@ def _point(x: float, latency: Estimate, axis: Axis, name: str, more: str, baseli
 
 
 def _named(points: Sequence[Point], wanted: Sequence[Point]) -> tuple[Point, ...]:
-    """`points`; of the `wanted` ones, the first first, those have a name that stand apart from the others with one."""
+    """Return `points` with names for the `wanted` ones that keep their distance from names already placed. Earlier
+    wanted points come first."""
     named: list[Point] = []
     for point in wanted:
         if all(abs(point.y - other.y) >= LABEL_HEIGHT for other in named):

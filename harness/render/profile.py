@@ -1,4 +1,4 @@
-"""A profile in short: its kernels beside the limits of the device, and where the whole of it is."""
+"""A profile in short: its kernels compared with the limits of the device, and the folder with its files."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _count(extent: str) -> str:
-    """Of `132×1×1` the product, 132."""
+    """Return the product of an extent: 132 for `132×1×1`."""
     return str(math.prod(int(number) for number in extent.split("×")))

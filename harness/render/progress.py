@@ -1,8 +1,8 @@
-"""A bar on the terminal for what is being judged: which case, which sample, how long yet.
+"""A progress bar on the terminal: the case, the sample, and the time left.
 
     mine  timing  ━━━━━━━━━━╸━━━━━  7.3/12  sample 9 of 40  0:00:41 left  batch_size=4 q_seq_len=1 kv_seq_len=1024
 
-Nothing is drawn while a submission's call is timed: the bar has no thread, and moves only when it is told a step.
+Nothing is drawn while a submission's call is timed: the bar has no thread and moves only when it is told of a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.render.figures import significant
 from harness.render.legible import legible
 
 REFRESH_S = 0.1
-WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room that a long bar takes
+WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room of the long bar
 
 
 def drawable() -> bool:
@@ -33,7 +33,7 @@ def drawable() -> bool:
 
 
 def so_far(boards: Sequence[Board]) -> str:
-    """The ranked of boards that still grow, in a line: `board so far: 1 mine 812 µs, 2 yours 950 µs`."""
+    """Return one line with the ranked submissions so far: `board so far: 1 mine 812 µs, 2 yours 950 µs`."""
     placed = [
         f"{standing.rank} {standing.entry.submission} {significant(standing.entry.score_ns / 1e3)} µs"
         for board in boards
@@ -45,14 +45,14 @@ def so_far(boards: Sequence[Board]) -> str:
 
 @contextmanager
 def bar(console: Console | None = None) -> Iterator[Narrate]:
-    """Whom to tell of steps and lines meanwhile; afterwards only the lines are left on the terminal."""
+    """Yield the receiver of steps and lines. Afterwards only the lines stay on the terminal."""
     shown = Bar(console or Console(stderr=True))
     with shown.progress:
         yield shown
 
 
 class Bar:
-    """Shows the last step; a line goes above it and stays."""
+    """Shows the last step. A line is printed above the bar and stays."""
 
     def __init__(self, console: Console) -> None:
         room = Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -90,7 +90,7 @@ class Bar:
 
 
 class _Left(ProgressColumn):
-    """How long yet, as far as can be told from the steps so far."""
+    """The time left, estimated from the steps so far."""
 
     def __init__(self) -> None:
         self._remaining = TimeRemainingColumn()

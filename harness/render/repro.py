@@ -1,4 +1,4 @@
-"""A reproduction for a terminal or as JSON: what differs around the run, each case then and now, what it comes to."""
+"""A reproduction for a terminal or as JSON: the differences around the run, each case then and now, and the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.model import Run, TimedBaseline, Verdict, outcome
 from harness.ranking.speed import Speed
-from harness.render import compare, document, figures, tables, timing
+from harness.render import compare, document, figures, timing, verdicts
 from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.verbs.repro import Reproduction
@@ -23,7 +23,7 @@ TOLD = {True: "agrees", False: "differs", None: "cannot be told"}
 
 
 def text(found: Reproduction) -> str:
-    """All of it; what it comes to stands in the last line."""
+    """Return the whole text. The result is in the last line."""
     return document.text(parts(found))
 
 
@@ -35,7 +35,7 @@ def parts(found: Reproduction) -> list[Part]:
     if found.baselines:
         told.append(baselines(found))
     if now.ending.verdict is not Verdict.ACCEPTED:
-        told.append(tables.failure(now))
+        told.append(verdicts.failure(now))
     same, checked = found.same_errors
     if checked:
         told.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")
@@ -68,7 +68,7 @@ def as_json(found: Reproduction) -> dict[str, Any]:
 
 
 def differences(found: Reproduction) -> Part:
-    """A table of what is not the same around the two."""
+    """Return a table of the facts that differ around the two runs."""
     if not found.differences:
         return "Problem, sampling, device and environment are what they were."
     rows = [[_shown(part) for part in (d.what, d.then, d.now)] for d in found.differences]
@@ -76,7 +76,7 @@ def differences(found: Reproduction) -> Part:
 
 
 def baselines(found: Reproduction) -> Part:
-    """How many times as long as the submission the task's own models took, then and now."""
+    """Return the speed-up over each baseline of the problem, then and now."""
     rows = [
         [then.name, *(cell for each in (then, now) for cell in (_speed_up(each), each.why_not or each.doubt or ""))]
         for then, now in found.baselines
@@ -90,8 +90,8 @@ def _speed_up(baseline: TimedBaseline) -> str:
 
 
 def summary(found: Reproduction) -> str:
-    """`reproduced: accepted then and now; 812.3 µs ±0.5 % then, 815.1 µs ±0.4 % now: ...`; where the score cannot be
-    told, `verdict reproduced; the score cannot be told: ...`."""
+    """Return the result: `reproduced: accepted then and now; 812.3 µs ±0.5 % then, 815.1 µs ±0.4 % now: ...`. If the
+    scores cannot be compared: `verdict reproduced; the score cannot be told: ...`."""
     then, now = found.then, found.now
     words = "reproduced" if found.reproduced else "not reproduced"
     verdicts = [outcome(run.ending.verdict, run.unranked_because) for run in (then, now)]
@@ -115,6 +115,6 @@ def _score(run: Run) -> str:
 
 
 def _shown(value: str | None) -> str:
-    """On one line, and no longer than a table can bear."""
+    """Return the value on one line, cut to fit a table."""
     line = "-" if value is None else legible(value).replace("\n", " ")
     return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"

@@ -1,4 +1,4 @@
-"""One run in full: everything that is stored of it, but each sample, which `--json` has."""
+"""One run in full: everything stored except the single samples, which `--json` has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
 from harness.render.fit import hanging
-from harness.render.tables import limit_note, why_unranked
+from harness.render.notes import limit_note, why_unranked
 
 _REMEDIES = {
     Label.HOST_BOUND: "; .item(), .tolist() and synchronize() do that",
@@ -34,8 +34,8 @@ _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
 def parts(shown: Run, every_report: bool = True, not_ranked: str | None = None) -> list[Part]:
-    """All of it; without `every_report` of the cases that are wrong the one whose report tells most. `not_ranked`: why
-    its board does not rank it, where that is not what the run itself says."""
+    """Return all parts. Without `every_report`, only the most telling report of a wrong case is included. `not_ranked`:
+    why the board does not rank the run, if the run itself does not say so."""
     found: list[Part] = [Facts(_facts(shown, not_ranked or shown.unranked_because))]
     if shown.measurements:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
@@ -60,7 +60,7 @@ def parts(shown: Run, every_report: bool = True, not_ranked: str | None = None) 
     unused = "gpu" if shown.device.kind == "cpu" else "cpu"
     config = {key: value for key, value in shown.config.items() if key != unused}
     found.append(Facts(list(flattened(config)), title="Configuration:"))
-    # Last, where it is on the screen: what is wrong.
+    # What is wrong comes last, where it is on the screen.
     if shown.ending.detail:
         report = shown.ending.verdict is Verdict.WRONG_ANSWER
         found.append(Verbatim(hanging(shown.ending.detail) if report else shown.ending.detail, title="What was seen:"))
@@ -103,12 +103,12 @@ def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
 
 
 def _of_which_mean(shown: Run) -> str:
-    """Nothing for the geometric mean, which most scores are."""
+    """Name the mean, if it is not the usual geometric one."""
     return " (arithmetic mean over the cases)" if shown.ranking == "mean" else ""
 
 
 def _device(device: Device) -> str:
-    """Its memory, its peaks where they are known, and how many bytes empty its caches."""
+    """Return the device's memory, its peaks if known, and how many bytes flush its caches."""
     told = [f"{device.memory_bytes / 1e9:.4g} GB", f"flushed by {device.flush_bytes / 2**20:.4g} MiB"]
     if device.bandwidth_bytes_per_s is not None:
         told.append(f"{device.bandwidth_bytes_per_s / 1e12:.4g} TB/s")
@@ -117,14 +117,15 @@ def _device(device: Device) -> str:
 
 
 def clock(shown: Run) -> str:
-    """Who timed the run, in words; "" where nothing was timed."""
+    """Return who timed the run, in words, or "" if nothing was timed."""
     if not shown.measurements:
         return ""
     return "the judge's" if shown.clock is ClockOwner.JUDGE else f"{Label.WORKER_TIMED}: {Label.WORKER_TIMED.why}"
 
 
 def case_table(shown: Run, title: str = "") -> Table:
-    """Latency, floor, what it reaches of the limit, what binds, and the bound where it is worth a word."""
+    """Return a table of latency, floor, share of the limit and what binds, with the bound where it is unusually
+    wide."""
     names, shared = _named([m.case for m in shown.measurements])
     rows = []
     for name, m in zip(names, shown.measurements, strict=True):
@@ -150,12 +151,12 @@ def case_table(shown: Run, title: str = "") -> Table:
 
 
 def binds(floor: Floor | None) -> str:
-    """`bandwidth (mxfp4)`: what binds a floor, and the format of the data that it is the floor of."""
+    """Return the bound of a floor and the format of its data: `bandwidth (mxfp4)`."""
     return f"{floor.binds} ({floor.format})" if floor else ""
 
 
 def label_notes(shown: Run) -> list[str]:
-    """What the labels of its cases mean, and what to do about them."""
+    """Explain the labels of the run's cases, with advice."""
     borne = {label for measured in shown.measurements for label in labels(shown, measured)}
     return [f"{label}: {label.why}{_REMEDIES.get(label, '')}" for label in Label if label in borne]
 
@@ -165,18 +166,18 @@ def labels(shown: Run, measured: Measurement) -> list[str]:
 
 
 def _wide_bound(measured: Measurement, device: Device) -> bool:
-    """Whether a submission can make its latency seem less by more than is usual."""
+    """Whether a submission could understate its latency by more than the usual amount."""
     share, least_ns = _usual_bound(device)
     return (measured.bound_ns or 0.0) > share * measured.latency.latency_ns + least_ns
 
 
 def _usual_bound(device: Device) -> tuple[float, int]:
-    """A share of the latency, and nanoseconds besides."""
+    """Return the usual bound: a share of the latency, plus nanoseconds."""
     return (0.05, 150_000) if device.kind == "cpu" else (0.02, 300)
 
 
 def _named(cases: Sequence[Case]) -> tuple[list[str], str]:
-    """What tells each of `cases` from the others, and a title that says what they share."""
+    """Return the names that tell `cases` apart, and a title with the parameters that they share."""
     names, shared = told_apart(cases)
     return names, f"every case: {shared}" if shared else ""
 
@@ -209,7 +210,7 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
 
 
 def totals_of(totals: Sequence[Total]) -> Table:
-    """What the outputs of many calls come to together, a row each."""
+    """Return the totals over the outputs of many calls, one row each."""
     tolerances, parts = list(totals[0].excess), list(totals[0].parts)
     rows = [
         [

@@ -1,8 +1,8 @@
-"""Boards, their cases and stored runs as CSV: a header, then a row each, with times in ns. A device is called as its
-folder in results/, which `--device` takes.
+"""Boards, their cases and stored runs as CSV: a header, then one row each, with times in ns. A device is named by its
+folder in results/, which `--device` accepts.
 
-A text that a spreadsheet would take for a formula stands behind an apostrophe: files, and so submissions, may be called
-so. Numbers are no texts, and stay as they are.
+A text that a spreadsheet would take for a formula gets a leading apostrophe, because submissions are named after files
+with any name. Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENTRY = (
 
 
 def boards(found: Iterable[Board]) -> str:
-    """A row for each submission of each board: the ranked in order, then the others."""
+    """Return a row for each submission of each board: the ranked ones in order, then the others."""
     rows: list[Sequence[object]] = []
     for board in found:
         for standing in board.standings:
@@ -35,7 +35,7 @@ def boards(found: Iterable[Board]) -> str:
 
 
 def cases(found: Iterable[tuple[str, Run]]) -> str:
-    """A row for each timed case of each ranked run, each with its submission's name."""
+    """Return a row for each timed case of each ranked run, with the submission's name."""
     rows = [
         [run.device.slug, submission, run.id, each.case.label, *_times(each)]
         for submission, run in found
@@ -46,7 +46,7 @@ def cases(found: Iterable[tuple[str, Run]]) -> str:
 
 
 def runs(entries: Iterable[Entry]) -> str:
-    """A row for each stored run."""
+    """Return a row for each stored run."""
     rows = [[entry.problem, entry.revision, entry.device, *_fields(entry)] for entry in entries]
     return _written(("problem", "revision", "device", *_ENTRY), rows)
 
@@ -69,7 +69,7 @@ def _written(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def cell(value: object) -> object:
-    """`value` as a cell: a text that no spreadsheet takes for a formula, and a number as it is."""
+    """Return `value` as a cell. Text is made safe against formulas; a number stays as it is."""
     if not isinstance(value, str):
         return value
     shown = legible(value)

@@ -1,4 +1,5 @@
-"""How a run was timed: its samples, each case's manner, what was subtracted, and what the machine did meanwhile."""
+"""How a run was timed: its samples, each case's manner of timing, the subtracted constants, and the machine's
+gauges."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from harness.render.charts import quantiles
 from harness.render.document import Table
 from harness.render.figures import microseconds, significant
 
-_THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
+_THROTTLED = "clocks_event_reasons_counters."  # nvidia-smi: microseconds for which clocks were held down, by reason
 
 
 def samples(measurements: Sequence[Measurement]) -> Table:
-    """Quantiles over all processes, and each process's own estimate. Named as in `run.case_table`."""
+    """Return quantiles over all processes, and each process's own estimate. Cases are named as in `run.case_table`."""
     labels, _ = told_apart([m.case for m in measurements])
     rows = []
     for label, m in zip(labels, measurements, strict=True):
@@ -31,7 +32,8 @@ def samples(measurements: Sequence[Measurement]) -> Table:
 
 
 def manners(measurements: Sequence[Measurement]) -> Table:
-    """How the judge timed each case, and how far its figure can be trusted. Named as in `run.case_table`."""
+    """Return how the judge timed each case, and how far the figure can be trusted. Cases are named as in
+    `run.case_table`."""
     names, _ = told_apart([m.case for m in measurements])
     rows = [
         [name, m.manner, _microseconds(m.bound_ns), _microseconds(m.inside_ns), taken_again(m)]
@@ -47,7 +49,7 @@ def manners(measurements: Sequence[Measurement]) -> Table:
 
 
 def taken_again(measured: Measurement) -> str:
-    """`cut by the slice: 3 (1.2 %)`: of each reason the calls that were void, and their share of all."""
+    """Return the void calls by reason, and their share of all calls: `cut by the slice: 3 (1.2 %)`."""
     calls = sum(map(len, measured.samples_ns)) + sum(measured.voids.values())
     return ", ".join(f"{why}: {n} ({significant(100 * n / calls, 2)}\xa0%)" for why, n in measured.voids.items() if n)
 
@@ -59,7 +61,8 @@ def constants_of(constants: Sequence[Constant]) -> Table:
 
 
 def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
-    """What was timed in turns with the submission, and how many times as long it takes; or why not."""
+    """Return the baselines that were timed in turns with the submission: their speed-up, or the reason why there is
+    none."""
     rows = [
         [
             each.name,
@@ -75,19 +78,19 @@ def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
 
 
 def speed_up(baseline: TimedBaseline | None) -> str:
-    """How many times as long as the submission it took; "" where that is not known."""
+    """Return how many times as long as the submission the baseline took, or "" if unknown."""
     return f"{baseline.speed_up:.3g}" if baseline is not None and baseline.speed_up else ""
 
 
 def speed_up_interval(baseline: TimedBaseline | None) -> str:
-    """`1.2 to 1.4`."""
+    """Return `1.2 to 1.4`."""
     if baseline is None or not baseline.speed_up_low or not baseline.speed_up_high:
         return ""
     return f"{baseline.speed_up_low:.3g} to {baseline.speed_up_high:.3g}"
 
 
 def profile_of(found: ProfiledCase, device_kind: str) -> Table:
-    """Where the time of a call goes, by torch.profiler in the submission's own process."""
+    """Return where the time of a call goes, by torch.profiler in the submission's own process."""
     title = f"{found.case.label}, profiled:"
     if found.call_ns is None:
         counted = [("kernels interpreted", found.launches), ("instructions emulated", found.instructions)]
@@ -109,7 +112,8 @@ def _microseconds(time_ns: float | None) -> str:
 
 
 def workers_clock(measurements: Sequence[Measurement]) -> Table:
-    """What the judge's clock saw beside the worker's latencies, in schema version 1. Named as in `run.case_table`."""
+    """Return the judge's check of the worker's latencies, from runs of schema version 1. Cases are named as in
+    `run.case_table`."""
     names, _ = told_apart([m.case for m in measurements])
     seen = [(name, m) for name, m in zip(names, measurements, strict=True) if m.hidden_ns or m.idle_excess_ns]
     rows = [[name, span(m.hidden_ns), span(m.idle_excess_ns)] for name, m in seen]
@@ -122,7 +126,8 @@ def workers_clock(measurements: Sequence[Measurement]) -> Table:
 
 
 def rounds_of(rounds: Sequence[Round]) -> Table:
-    """What the machine did in each process, a column each: the judge's own work, and the driver's gauges."""
+    """Return the state of the machine in each process, one column each: the judge's own work, and the driver's
+    gauges."""
     names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
     rows = [
         ["copy µs", *(microseconds(Estimate(latency_ns=each.copy_ns)) for each in rounds)],
@@ -141,7 +146,7 @@ def rounds_of(rounds: Sequence[Round]) -> Table:
 
 
 def span(values_ns: Sequence[float]) -> str:
-    """`-3.10 to 42.0`: in µs, the least and the most."""
+    """Return the least and the most in µs: `-3.10 to 42.0`."""
     if not values_ns:
         return ""
     low, high = (_signed(value / 1e3) for value in (min(values_ns), max(values_ns)))

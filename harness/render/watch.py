@@ -1,11 +1,11 @@
-"""What a watch has to say of each save, for a terminal."""
+"""The feedback of `eval --watch` on each save, for a terminal."""
 
 from __future__ import annotations
 
 import time
 
 from harness.model import Run
-from harness.render import document, figures, tables
+from harness.render import document, figures, verdicts
 from harness.render import run as rendered
 from harness.render.legible import legible
 from harness.verbs.watch import Feedback
@@ -14,7 +14,8 @@ INDENT = " " * 10
 
 
 def text(feedback: Feedback) -> str:
-    """A heading for a save, else how many seconds after it this was known, the sentence, and what helps to mend it."""
+    """Return a heading for a save; later the seconds since the save, the sentence, and details that help to correct the
+    file."""
     if feedback.after_s is None:
         return f"\n{time.strftime('%H:%M:%S')}  {legible(feedback.message)}"
     parts = [f"{feedback.after_s:6.1f} s  {legible(feedback.message)}"]
@@ -25,12 +26,12 @@ def text(feedback: Feedback) -> str:
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
     if run is not None and run.score is None and run.output.strip():
-        parts.append(_indented(tables.printed(run.output, "an eval without --watch")))
+        parts.append(_indented(verdicts.printed(run.output, "an eval without --watch")))
     return "\n".join(parts)
 
 
 def _score(run: Run, before: Run | None) -> str:
-    """`812.3 µs, 0.955 × what it was (one process each: no interval)`."""
+    """Return the score and its change: `812.3 µs, 0.955 × what it was (one process each: no interval)`."""
     assert run.score is not None
     now = figures.in_microseconds(run.score)
     if before is None or before.score is None:

@@ -23,6 +23,9 @@ NO_CORE = 1
 """Bytes of a core dump. Less than any has, so none is made; and where dumps go to a program of the system's (core(5)),
 which would run outside the sandbox and outlive it, the kernel keeps to a limit of 1 alone, not to one of 0."""
 
+_PRIORITIES = [getattr(resource, name) for name in ("RLIMIT_RTPRIO", "RLIMIT_NICE") if hasattr(resource, name)]
+"""How far a process may come before others, the judge among them. Where sound is made these limits may not be 0."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,6 +48,8 @@ def limit(max_tasks: int, max_data_bytes: int) -> None:
     _lower(resource.RLIMIT_NPROC, max_tasks)
     # Private memory that can be written to; not RLIMIT_AS, for CUDA reserves addresses by the terabyte.
     _lower(resource.RLIMIT_DATA, max_data_bytes)
+    for priority in _PRIORITIES:
+        _lower(priority, 0)
     # If memory runs out all the same, the kernel takes this process first, not the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -28,7 +28,7 @@ from harness.server.verdicts import one_line
 
 
 def create(serving: Serving, dispatcher: Dispatcher | None = None, body_s: float = BODY_S) -> FastAPI:
-    """The application of one server. `dispatcher` has been started; it is stopped as the application ends."""
+    """Create the application of one server. `dispatcher` has been started; the application stops it when it ends."""
 
     board = LiveSite(serving)
     board.prepare()
@@ -47,14 +47,14 @@ def create(serving: Serving, dispatcher: Dispatcher | None = None, body_s: float
     app.include_router(admin.router())
     app.include_router(submissions.router())
     app.include_router(board.router)
-    app.include_router(streams.router())  # the last: its path fits many
+    app.include_router(streams.router())  # the last, because its path matches many others
     _add_errors(app)
     app.add_middleware(Guarded, body_s=body_s)
     return app
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Whatever goes wrong is told as {"detail": one sentence}; an address that is none, to a browser, as a page."""
+    """Answer every error with {"detail": one sentence}. A browser gets a page for an unknown address."""
 
     @app.exception_handler(Denied)
     async def denied(request: Request, error: Denied) -> Response:

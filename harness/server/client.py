@@ -1,7 +1,7 @@
-"""Our own small client: `podium submit` and `podium status`. Needs nothing of what the server needs.
+"""Podium's own small client: `podium submit` and `podium status`. It needs none of the server's packages.
 
-It speaks the interface of popcorn-cli and reads the key `podium` of its answers besides. Who asks is known by the
-`cli_id` of ~/.popcorn.yaml, or by $PODIUM_CLIENT_ID.
+It speaks the interface of popcorn-cli and also reads the key `podium` of the answers. The user is identified by the
+`cli_id` in ~/.popcorn.yaml or by $PODIUM_CLIENT_ID.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harness.model import Run, Verdict
 TIMEOUT_S = 60.0
 POLL_S = 1.0
 PATIENCE_S = 120.0
-"""For how long a server that does not answer is asked again: it may be started anew."""
+"""How long to keep asking a server that does not answer: it may be restarting."""
 
 MOST_ANSWER = 128 << 20
 CONFIG = ".popcorn.yaml"
@@ -78,14 +78,14 @@ class _Decided(BaseModel):
 
 
 class Client:
-    """A server at `url`, asked as the one whose client id is given."""
+    """A server at `url`, with the client id of a user."""
 
     def __init__(self, url: str, client_id: str | None = None) -> None:
         self._url = address(url)
         self._id = client_id
 
     def submit(self, competition: str, gpu: str, mode: str, path: Path) -> int:
-        """Send the file at `path`; its number. Raises UsageError, InfrastructureError."""
+        """Send the file at `path` and return its number. Raises UsageError and InfrastructureError."""
         source = read(path)
         boundary = uuid.uuid4().hex
         name = path.name.replace('"', "_").encode("ascii", "replace").decode()
@@ -99,30 +99,30 @@ class Client:
         return int(answer["details"]["id"])
 
     def competitions(self) -> list[dict[str, Any]]:
-        """What there is to enter."""
+        """Return the competitions."""
         found: list[dict[str, Any]] = self._ask("GET", "/leaderboards", form=list[_Competition])
         return found
 
     def submissions(self, competition: str | None, limit: int) -> list[dict[str, Any]]:
-        """One's own, the newest first."""
+        """Return the user's own submissions, the newest first."""
         query = {"limit": str(limit)} | ({"leaderboard": competition} if competition else {})
         where = f"/user/submissions?{urllib.parse.urlencode(query)}"
         found: list[dict[str, Any]] = self._ask("GET", where, form=list[_Listed])
         return found
 
     def submission(self, number: int) -> dict[str, Any]:
-        """One of one's own."""
+        """Return one of the user's own submissions."""
         found: dict[str, Any] = self._ask("GET", f"/user/submissions/{number}", form=_Shown)
         return found
 
     def run(self, number: int) -> dict[str, Any] | None:
-        """The run that decided a submission, as `podium show --json` prints it; None if there is none."""
+        """Return the run that decided a submission, as `podium show --json` prints it, or None if there is none."""
         found: dict[str, Any] | None = self._ask("GET", f"/user/submissions/{number}/run", form=_Decided)["run"]
         return found
 
     def wait(self, number: int, told: Callable[[str], None]) -> dict[str, Any]:
-        """The submission once it has its verdict; `told` is told each change until then. Raises InfrastructureError if
-        the server does not answer for long."""
+        """Wait until a submission has its verdict, and return the submission. `told` receives each change. Raises
+        InfrastructureError if the server does not answer for long."""
         last, heard_s = "", time.monotonic()
         while True:
             try:
@@ -142,7 +142,7 @@ class Client:
             time.sleep(POLL_S)
 
     def _ask(self, method: str, path: str, body: bytes | None = None, kind: str | None = None, *, form: Any) -> Any:
-        """The answer, which has at least what `form` has. Raises UsageError, InfrastructureError."""
+        """Send a request and return the answer, checked against `form`. Raises UsageError and InfrastructureError."""
         headers = {"Accept": "application/json"}
         if self._id is not None:
             headers["X-Popcorn-Cli-Id"] = self._id
@@ -167,7 +167,7 @@ class Client:
 
 
 def address(url: str) -> str:
-    """Of a server. Raises UsageError where it can be none."""
+    """Return the address of a server without a trailing slash. Raises UsageError if it is invalid."""
     try:
         parts = urllib.parse.urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -179,7 +179,7 @@ def address(url: str) -> str:
 
 
 def read(path: Path) -> bytes:
-    """The source that is to be sent. Raises UsageError."""
+    """Read the source to send. Raises UsageError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -191,7 +191,8 @@ def _part(text: str) -> str:
 
 
 def _refused(error: urllib.error.HTTPError) -> PodiumError:
-    """What the server says: our own mistake, or its trouble."""
+    """Turn an error answer into an exception: UsageError for the user's mistake, InfrastructureError for the
+    server's."""
     said = f"the server answers {error.code}"
     try:
         detail = json.loads(error.read(1 << 20))["detail"]
@@ -204,7 +205,7 @@ def _refused(error: urllib.error.HTTPError) -> PodiumError:
 
 
 def client_id() -> str:
-    """Whose client this is. Raises UsageError where nothing says so."""
+    """Return the user's client id. Raises UsageError if there is none."""
     given = os.environ.get("PODIUM_CLIENT_ID")
     if given:
         return _checked(given)
@@ -229,7 +230,7 @@ def _checked(given: str) -> str:
 
 
 def directives(path: Path) -> dict[str, str]:
-    """What a file says of itself in lines like `#!POPCORN leaderboard mla`: leaderboard and gpu. Raises UsageError."""
+    """Read a file's directives, such as `#!POPCORN leaderboard mla`: leaderboard and gpu. Raises UsageError."""
     found: dict[str, str] = {}
     try:
         text = path.read_text(encoding="utf-8")
@@ -245,7 +246,7 @@ def directives(path: Path) -> dict[str, str]:
 
 
 def choose(client: Client, path: Path, competition: str | None, gpu: str | None) -> tuple[str, str]:
-    """The competition and the GPU: as given, as the file says, or the only ones. Raises UsageError."""
+    """Choose the competition and the GPU: the given ones, else the file's, else the only ones. Raises UsageError."""
     said = directives(path)
     there = {each["name"]: each for each in client.competitions()}
     name = competition or said.get("leaderboard") or (next(iter(there)) if len(there) == 1 else None)

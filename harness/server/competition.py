@@ -1,17 +1,17 @@
-"""Competitions: one YAML file each under configs/competitions/, read as strictly as problem.yml.
+"""Competitions: one YAML file each under configs/competitions/, validated as strictly as problem.yml.
 
     title: Replicate KV heads
     description: Copy each KV head once for every query head that shares it.
     problem: kv_replicate
-    gpus: [H200]                      # as the server names its cards; left out: all that it has
-    opens: 2026-12-01T00:00:00Z       # both may be left out
+    gpus: [H200]                      # the server's names of its cards; default: all that it has
+    opens: 2026-12-01T00:00:00Z       # both dates are optional
     closes: 2026-12-24T18:00:00Z
-    entry: invite                     # open (the default): whoever has an account
-    sources: deadline                 # own (the default), deadline, always: who sees another's source
+    entry: invite                     # open (the default): everybody with an account
+    sources: deadline                 # own (the default), deadline, always: who sees others' sources
     profile: true                     # false (the default): the mode profile is refused
     limits: {per_hour: 20, waiting: 1, bytes: 1000000}
 
-The file's name is the competition's. Nothing here is asked of the database.
+A competition is named after its file. This module does not use the database.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from harness.errors import PodiumError, ProblemError, did_you_mean
 FOLDER = "configs/competitions"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MOST_BYTES = 1_000_000
-"""Of a submission; popcorn-cli's users know this limit."""
+"""The largest submission, in bytes. Users of popcorn-cli know this limit."""
 
 
 class EntryLimits(BaseModel):
-    """What one person may send: submissions an hour, how many may wait or run at once, and the bytes of a file."""
+    """The limits for one person: submissions an hour, submissions that wait or run at once, and bytes of a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,28 +66,29 @@ class _CompetitionFile(BaseModel):
 
 
 class Competition(_CompetitionFile):
-    """What a competition's file says. `name` is the file's, in lower case."""
+    """The content of a competition's file. `name`: the file's name, in lower case."""
 
     name: str
 
     def begun(self, at: datetime | None = None) -> bool:
-        """Whether it has opened."""
+        """Whether the competition has opened."""
         return self.opens is None or (at or datetime.now(UTC)) >= self.opens
 
     def over(self, at: datetime | None = None) -> bool:
-        """Whether its deadline has passed: nothing is accepted or taken back any more. What was accepted before still
-        gets its verdict and counts."""
+        """Whether the deadline has passed. Then nothing is accepted or taken back. Submissions accepted before still
+        get their verdict and count."""
         return self.closes is not None and (at or datetime.now(UTC)) >= self.closes
 
     def shows_source(self, author_id: int, viewer_id: int | None, at: datetime | None = None) -> bool:
-        """Whether the source of an account's submission is shown to `viewer_id` (None: nobody has signed in)."""
+        """Whether the source of an account's submission is shown to `viewer_id`. None means a viewer who is not signed
+        in."""
         if viewer_id is not None and viewer_id == author_id:
             return True
         return self.sources == "always" or (self.sources == "deadline" and self.over(at))
 
 
 def load(root: Path, name: str) -> Competition:
-    """The competition `name`. Raises ProblemError naming the file and what is wrong with it."""
+    """Return the competition `name`. Raises ProblemError with the file and the fault."""
     path = places.find(root, f"{FOLDER}/{name}.yml")
     if not NAME.fullmatch(name):
         raise ProblemError(f"{path}: a competition's name has a-z, 0-9, _ and - only, at most 64", "rename the file")
@@ -106,7 +107,7 @@ def load(root: Path, name: str) -> Competition:
 
 
 def _check_imported(root: Path, path: Path, name: str) -> None:
-    """Raises ProblemError where the problem that was imported as `name` cannot be read, or has another name now."""
+    """Raise ProblemError if the imported problem `name` cannot be read or has another name now."""
     try:
         called = catalog.load_problem(root, name).name
     except PodiumError as error:
@@ -116,6 +117,6 @@ def _check_imported(root: Path, path: Path, name: str) -> None:
 
 
 def load_all(root: Path) -> dict[str, Competition]:
-    """Every competition, by name. Raises ProblemError."""
+    """Return every competition by name. Raises ProblemError."""
     names = {path.stem for place in places.places(root) for path in (place / FOLDER).glob("*.yml")}
     return {name: load(root, name) for name in sorted(names)}

@@ -1,7 +1,7 @@
-"""How many files may be open at once, and how many connections that leaves room for.
+"""The limit on open files, and the number of connections that fit below it.
 
-A connection that idles holds a file. Judges, databases and pages need some whatever comes over the network, so
-connections beyond a part of what the system permits are turned away.
+An idle connection holds a file descriptor. Judges, databases and pages always need some. So connections beyond a part
+of the system's limit are turned away.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import time
 from harness.server.guard import MOST_CONNECTIONS
 
 BACKLOG = 128
-"""Connections that are taken in one go, before the first of them can be turned away."""
+"""Connections accepted at once, before the first of them can be turned away."""
 
 RESERVED = 256 + 2 * BACKLOG
-"""Open files that connections never take: judges, databases, pages, and those that are about to be turned away."""
+"""File descriptors that connections never take. They are for judges, databases, pages, and connections about to be
+turned away."""
 
 SAME_S = 60.0
-"""For which the log does not repeat what the event loop complains of."""
+"""Within this time the log does not repeat a message of the event loop."""
 
 
 def connections() -> int:
-    """Raise the limit on open files as far as is needed and permitted; how many connections fit below it."""
+    """Raise the limit on open files as far as needed and permitted. Return how many connections fit below it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_CONNECTIONS + RESERVED
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -33,19 +34,19 @@ def connections() -> int:
 
 
 def most_of(files: int) -> int:
-    """Of so many open files those that connections may be."""
+    """Return how many of this many file descriptors connections may take."""
     return min(MOST_CONNECTIONS, max(files - RESERVED, files // 4))
 
 
 class Seldom(logging.Filter):
-    """Lets the same message through once in SAME_S seconds."""
+    """Passes the same message once in SAME_S seconds."""
 
     def __init__(self) -> None:
         super().__init__()
         self._told_s: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is written."""
+        """Whether to write this record."""
         said, now_s = str(record.msg)[:200], time.monotonic()
         if now_s - self._told_s.get(said, -SAME_S) < SAME_S:
             return False

@@ -1,11 +1,11 @@
 """Takes jobs from the queue and has them judged, one after another on each card.
 
-    Dispatcher.start ─► recover: what ran as the last server died is concluded or put back
+    Dispatcher.start ─► recover: conclude or put back the jobs that ran when the last server died
                     └─► a thread a card: claim ─► judge, in a process of its own ─► conclude
 
-A run's id is made of its job and attempt, its file is written before the job's state: where the server dies between the
-two, the next one finds the file and judges nothing again. All runs are stored as those of `eval` are; those that were
-not meant to be ranked (test, benchmark, profile) lie in results/trials, which no board reads.
+A run's id consists of its job and attempt, and the run's file is written before the job's state. If the server dies in
+between, the next one finds the file and does not judge again. Runs are stored like those of `eval`. Runs that were not
+meant to be ranked (test, benchmark, profile) go to results/trials, which no board reads.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from harness.render.legible import without_paths
 from harness.server import recall, removal
 from harness.server.exhaustion import exhausted
 from harness.server.failures import Failures
-from harness.server.kept import TIERS, board_name, row_of, run_id
 from harness.server.log import say
 from harness.server.narration import Places, Told
 from harness.server.recall import Closable
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
+from harness.server.stored_run import TIERS, board_name, row_of, run_id
 from harness.server.verdicts import error_of, state_of
 
 DEPTHS: dict[Mode, Depth] = {
@@ -50,10 +50,10 @@ MOST_CROWDED = 2
 """How often a run on a disturbed machine is judged again."""
 
 MOST_FAILURES = 3
-"""How often a judge may fail at one submission before that is its verdict."""
+"""How often a judge may fail at one submission before the submission fails."""
 
 SETTLE_S = 30.0
-"""How often what could not be taken off a board is tried again."""
+"""The seconds between attempts to move the files of submissions that were taken off a board."""
 
 FAILED = "the judge failed: "
 IDLE_S = 1.0
@@ -61,13 +61,13 @@ AGAIN_S = 0.5
 
 
 Judging = Callable[[Request, Narrate, Callable[[Closable], None]], Run]
-"""As `judges.judge_apart`, or a cluster's `Link.judge`."""
+"""The type of `judges.judge_apart` and of a cluster's `Link.judge`."""
 
 Done = TypeVar("Done")
 
 
 class Dispatcher:
-    """The one that judges what is in a server's queue. `judge` stands in the real judge's place in tests."""
+    """Judges the jobs in a server's queue. Tests replace `judge`."""
 
     def __init__(self, serving: Serving, judge: Judging = judges.judge_apart) -> None:
         self._serving, self._judge_apart = serving, judge
@@ -76,16 +76,16 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._judges: set[Closable] = set()
         self._problems: dict[str, tuple[dict[str, int], Problem]] = {}
-        self._taken: set[int] = set()  # numbers of jobs that a thread has
+        self._taken: set[int] = set()  # numbers of the jobs that threads hold
         self._failures = Failures()
         self._taking = threading.Lock()
-        self._unsure = False  # whether the database failed while something was taken
+        self._unsure = False  # whether the database failed during a claim
         self._stopping = threading.Event()
         self._places = Places(serving)
-        self._settled_s = 0.0  # when what was taken off was last looked through
+        self._settled_s = 0.0  # time of the last `_settle_taken_off`
 
     def start(self) -> None:
-        """Own the database, settle what the last server left, and begin. Raises InfrastructureError."""
+        """Lock the database, settle the jobs that the last server left, and begin. Raises InfrastructureError."""
         self._serving.database.connections.own()
         self._store.check_writable()
         self.recover()
@@ -94,7 +94,7 @@ class Dispatcher:
         self.have(found)
 
     def have(self, found: dict[str, tuple[str, ...]]) -> None:
-        """Judge on these cards as well, named as `Serving.cards` names them: those beyond the ones that there are."""
+        """Judge on these cards, too, as far as they are new. Names are those of `Serving.cards`."""
         for gpu, cards in found.items():
             known = self._serving.cards.get(gpu, ())
             more = tuple((Counter(cards) - Counter(known)).elements())
@@ -105,7 +105,7 @@ class Dispatcher:
                 self._threads.append(thread)
 
     def stop(self) -> None:
-        """End the judges. What they were at waits again, and the next server judges it."""
+        """End the judges. Their jobs wait again, and the next server judges them."""
         self._serving.close()
         self._places.close()
         self._stopping.set()
@@ -129,7 +129,7 @@ class Dispatcher:
                 self._conclude(job, run)
 
     def _stored(self, job: SubmissionRow) -> Run | None:
-        """The run of this attempt, where it was stored before the server died."""
+        """Return the run of this attempt if it was stored before the server died."""
         competition = self._serving.competitions().get(job.competition)
         tier = self._serving.root / "results" / TIERS[job.mode]
         problems = competition.problem if competition is not None else "*"
@@ -152,7 +152,7 @@ class Dispatcher:
                     say(f"{error.message}; trying again until it works")
                 self._unsure = True
                 self._stopping.wait(AGAIN_S)
-            except Exception as error:  # a bug of ours must not end the competition
+            except Exception as error:  # a bug of Podium must not end the competition
                 said = f"judging on {card}: {type(error).__name__}: {error}"
                 if said != told:
                     say(said)
@@ -163,7 +163,8 @@ class Dispatcher:
                     self._serving.arrived.wait(IDLE_S)
 
     def _take(self, gpu: str, card: str) -> SubmissionRow | None:
-        """The next job. Where the database had gone, a job may be taken that no thread knows of: it is put back."""
+        """Claim the next job. After a database failure a job may be marked as running without a thread: put it back
+        first."""
         with self._taking:
             if self._unsure:
                 self._serving.database.connections.own()
@@ -176,7 +177,7 @@ class Dispatcher:
             return job
 
     def _settle_taken_off(self) -> None:
-        """Now and then, put away what could not be as it was deleted or removed. Raises DatabaseGone."""
+        """Now and then, move run files that could not be moved when they were taken off. Raises DatabaseGone."""
         with self._taking:
             if self._settled_s and time.monotonic() - self._settled_s < SETTLE_S:
                 return
@@ -189,7 +190,7 @@ class Dispatcher:
             say(f"{error.message}; it is tried again")
 
     def _judge(self, job: SubmissionRow, card: str) -> None:
-        """Judge one job and settle it, whatever happens."""
+        """Judge one job and settle it in any case."""
         try:
             self._settle(job, card)
         finally:
@@ -203,7 +204,7 @@ class Dispatcher:
             competition = self._serving.competition_of(job)
             problem = self._until_done(lambda: self._problem(competition.problem), exhausted)
             source = self._until_done(lambda: self._queue.source(job.id))
-            # Reports name the file as its author does; what is stored says whose it is.
+            # Reports name the file as its author does. The stored run also names the author.
             submission = catalog.submission_of(problem, source, board_name(job), job.file_name)
             request = Request(
                 root=self._serving.root,
@@ -224,7 +225,8 @@ class Dispatcher:
         self._until_done(functools.partial(self._conclude, job, run, card))
 
     def _problem(self, name: str) -> Problem:
-        """The problem as its file is now, for its name and limits; the judge reads it anew. Raises ProblemError."""
+        """Return the problem as its file is now, for its name and limits. The judge reads it again. Raises
+        ProblemError."""
         stamp = catalog.changed_ns(self._serving.root, name)
         known = self._problems.get(name)
         if known is None or known[0] != stamp:
@@ -232,7 +234,7 @@ class Dispatcher:
         return known[1]
 
     def _within(self, limit_s: float, job: SubmissionRow, request: Request, told: Told) -> Run:
-        """The run, by a judge that is ended after `limit_s`, or where nobody wants the run any more."""
+        """Return the run of a judge that is ended after `limit_s`, or when nobody wants the run any more."""
         with recall.watching(self._queue, job, limit_s) as watched:
 
             def started(judge: Closable) -> None:
@@ -247,10 +249,10 @@ class Dispatcher:
                 self._judges.difference_update(watched.judges)
 
     def _failed(self, job: SubmissionRow, error: Exception, card: str) -> None:
-        """The judge has no run: put the job back, and after a few times give up."""
+        """Put back a job whose judge returned no run. After MOST_FAILURES failures give up."""
         said = without_paths(error.message if isinstance(error, PodiumError) else f"{type(error).__name__}: {error}")
         if self._stopping.is_set():
-            with contextlib.suppress(DatabaseGone):  # the next server finds it running, and does the same
+            with contextlib.suppress(DatabaseGone):  # the next server finds the job running, and does the same
                 self._again(job, "the server was stopped")
             return
 
@@ -277,7 +279,7 @@ class Dispatcher:
         say(f"submission {job.id}, attempt {job.attempt}: waits again: {why}")
 
     def _conclude(self, job: SubmissionRow, run: Run, card: str = "") -> None:
-        """Store what boards need of the run, and the job's state, in one transaction. Raises DatabaseGone."""
+        """Store the run's row and the job's state in one transaction. Raises DatabaseGone."""
         row = row_of(job, run)
         told = Told(self._serving, job)
         if run.unranked_because in DISTURBED and job.mode is Mode.LEADERBOARD:
@@ -295,7 +297,7 @@ class Dispatcher:
         best = self._queue.best_ns(job.competition, job.gpu, besides=run.id) if row.ranked else None
         state, error = state_of(run), error_of(run, job.mode)
         self._failures.forget(job.job_id)
-        # A second try finds its own run stored, and goes on with what has failed behind it.
+        # A second attempt finds its own run stored, and continues with the step that failed.
         if not self._queue.end(job.job_id, job.attempt, state, error, row) and self._queue.run(run.id) is None:
             return
         removal.settle(self._serving.database, self._serving.root, job.id)
@@ -307,8 +309,9 @@ class Dispatcher:
         self._places.changed(job.gpu)
 
     def _until_done(self, act: Callable[[], Done], waits: Callable[[Exception], bool] = lambda error: True) -> Done:
-        """Do it, however long the disk is full or the database gone. A server that ends meanwhile leaves it to the
-        next one. `waits`: of such errors, those that are worth another try."""
+        """Repeat `act` while the disk is full or the database is gone. If the server ends meanwhile, the next one
+        continues.
+        `waits`: decides which of these errors are worth another attempt."""
         said = False
         while True:
             try:

@@ -1,9 +1,9 @@
-"""What happens at the server, told to whoever listens: to pages by SSE, to popcorn-cli's streams.
+"""Events at the server, passed to listeners: to pages as server-sent events, and to popcorn-cli's streams.
 
     dispatcher, popcorn ── Hub.publish(Event) ──►  each Subscription that wants it  ──► a response of its own
 
-Publishing is thread-safe and never waits: a listener that is too slow loses the oldest events. What is lost is no harm,
-for every event says how things stand, not what has changed.
+Publishing is thread-safe and never waits: a slow listener loses the oldest events. That does no harm, because every
+event states the present condition and not a change.
 
     with hub.subscribe(competition="mla") as listener:       # raises TooManyListeners: answer 503
         while not await request.is_disconnected():
@@ -25,16 +25,16 @@ from typing import Any
 from harness.server.store.rows import JobState
 
 MOST_LISTENERS = 500
-"""Open streams at once, of all kinds. Each costs some kilobytes and a file descriptor."""
+"""The most open streams of all kinds. Each costs some kilobytes and a file descriptor."""
 
 MOST_LISTENERS_OF_ONE = 20
-"""Open streams at once from one address, or of one account."""
+"""The most open streams from one address or of one account."""
 
 MOST_UNKNOWN = 0.8
-"""Of all open streams the part that those who have not signed in may take: nobody keeps out those who compete."""
+"""The largest fraction of open streams for people who are not signed in, so that they cannot lock out competitors."""
 
 MOST_WAITING = 256
-"""Events that a slow listener may be behind."""
+"""The most events that wait for a slow listener."""
 
 
 OVER = frozenset(state.value for state in JobState if state.over)
@@ -42,13 +42,18 @@ OVER = frozenset(state.value for state in JobState if state.over)
 
 @dataclass(frozen=True)
 class Event:
-    """How one submission stands.
+    """The condition of one submission.
 
-    kind: `queue` (data: position from 1, of), `state` (state, attempt, error), `step` (doing, case, done, total, line,
-    and sample: [which, of how many] where calls are timed), `record` (a new best: run, score_ns, gpu),
-        `closing` (the server ends: end the stream; of no competition and no submission).
-    competition: its name. submission: its number. user: its author's name. public: it is for a board: everybody may
-    see its page, and know how it ended.
+    `kind` is one of:
+
+    - `queue`: data has position (from 1) and of.
+    - `state`: data has state, attempt and error.
+    - `step`: data has doing, case, done, total and line; also sample, [which, of how many], while calls are timed.
+    - `record`, a new best: data has run, score_ns and gpu.
+    - `closing`: the server ends, so end the stream. It belongs to no competition and no submission.
+
+    `competition`: its name. `submission`: its number. `user`: its author's name. `public`: the submission is for a
+      board, so everybody may see its page and its result.
     """
 
     kind: str
@@ -60,13 +65,13 @@ class Event:
 
     @functools.cached_property
     def for_its_author(self) -> str:
-        """JSON, without line breaks."""
+        """The event as JSON without line breaks."""
         return self._told(self.data)
 
     @functools.cached_property
     def for_others(self) -> str:
-        """The same without what was wrong with it, and unless it is public without how it ended; "" where nothing is
-        left. Made once for all."""
+        """The same for others: without errors, and for a submission that is not public without its result. "" if
+        nothing is left. Computed once for all listeners."""
         if not self.public and self.data.get("state") in OVER:
             return self._told({"state": "over"})
         left = {key: value for key, value in self.data.items() if key not in ("error", "line")}
@@ -78,11 +83,11 @@ class Event:
 
 
 class TooManyListeners(Exception):
-    """No further stream can be opened now; the message is a sentence for whoever asked."""
+    """No further stream can be opened now. The message is a sentence for the client."""
 
 
 class Subscription:
-    """What one listener has not yet read."""
+    """The unread events of one listener."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, competition: str | None, submission: int | None) -> None:
         self._loop = loop
@@ -91,28 +96,29 @@ class Subscription:
         self._arrived = asyncio.Event()
 
     def wants(self, event: Event) -> bool:
-        """Whether the event is one of those that were asked for."""
+        """Whether the listener asked for this event."""
         if self._submission is not None:
             return event.submission == self._submission
         return self._competition is None or event.competition == self._competition
 
     def narrow(self, submission: int) -> None:
-        """Listen to this submission alone from now on."""
+        """From now on listen to this submission only."""
         self._submission = submission
 
     def put(self, event: Event) -> None:
-        """Called in any thread."""
+        """Add an event. Callable from any thread."""
         self._waiting.append(event)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     async def next(self, timeout_s: float) -> Event | None:
-        """The oldest event that was not read yet, or None if none comes for `timeout_s`."""
+        """Return the oldest unread event, or None if none comes for `timeout_s`."""
         await self._some(timeout_s)
         return self._waiting.popleft() if self._waiting else None
 
     async def latest(self, timeout_s: float) -> list[Event]:
-        """All that were not read yet, of each submission's the last of a kind; none if none comes for `timeout_s`."""
+        """Return all unread events, but only the last of each kind for each submission. Empty if none comes for
+        `timeout_s`."""
         await self._some(timeout_s)
         found: dict[tuple[int, str], Event] = {}
         while self._waiting:
@@ -124,13 +130,13 @@ class Subscription:
     async def _some(self, timeout_s: float) -> None:
         if not self._waiting:
             self._arrived.clear()
-            if not self._waiting:  # one may have come between
+            if not self._waiting:  # one may have come in between
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), timeout_s)
 
 
 class Hub:
-    """Where events are published and listened for."""
+    """Where events are published and subscribed to."""
 
     def __init__(self, most: int = MOST_LISTENERS, most_of_one: int = MOST_LISTENERS_OF_ONE) -> None:
         self._most, self._most_of_one = most, most_of_one
@@ -138,7 +144,7 @@ class Hub:
         self._changing = threading.Lock()
 
     def publish(self, event: Event) -> None:
-        """Tell whoever wants it. Returns at once, in any thread."""
+        """Pass an event to every listener that wants it. Returns at once; callable from any thread."""
         with self._changing:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -146,7 +152,7 @@ class Hub:
                 listener.put(event)
 
     def publish_to_all(self, event: Event) -> None:
-        """Tell everyone, whatever they listen to."""
+        """Pass an event to every listener, whatever it listens to."""
         with self._changing:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -161,10 +167,10 @@ class Hub:
         address: str = "",
         account: int | None = None,
     ) -> Iterator[Subscription]:
-        """Listen to one submission, to one competition or to all, until the block ends. `address`: of the client;
-        `account`: the number of whose client it is, where that is known, and then its streams are counted alone.
+        """Listen to one submission, to one competition or to everything until the block ends. `address`: the client's
+        address. `account`: the number of its account, if known; then streams are counted by account instead.
 
-        Called in the event loop. Raises TooManyListeners.
+        Call it in the event loop. Raises TooManyListeners.
         """
         listener = Subscription(asyncio.get_running_loop(), competition, submission)
         with self._changing:
@@ -185,5 +191,5 @@ class Hub:
 
     @property
     def listeners(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._listeners)

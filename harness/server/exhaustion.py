@@ -1,4 +1,4 @@
-"""What the system says where something has run out that others give back: it tells nothing of what was judged."""
+"""Whether an error means that a shared resource ran out. Such an error says nothing about the submission."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
 
 
 def exhausted(error: BaseException) -> bool:
-    """Whether the machine had no more open files, memory or room on a disk just then; also where that is the cause of
-    `error`."""
+    """Whether `error`, or one of its causes, means that the machine had no more open files, memory or disk space just
+    then."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in EXHAUSTED:

@@ -1,7 +1,7 @@
-"""What stands before every request: how long it may be, how slowly it may come, how many connections there are.
+"""The limits before every request: its length, the time in which it must arrive, and the number of connections.
 
 Guarded     the application, with limits on each request's body
-Patient     uvicorn's protocol, with limits on connections and on how long a request's head may take
+Patient     uvicorn's protocol, with limits on connections and on the time for a request's head
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from harness.server.limits import network
 
 MOST_BODY = 1_200_000
-"""Bytes of any request: the longest submission, in its multipart form."""
+"""The most bytes of a request: the longest submission in its multipart form."""
 
 BODY_S = 30.0
-"""In which a request's body has to come."""
+"""The seconds in which a request's body must arrive."""
 
 HEAD_S = 10.0
-"""In which a request's head has to come, and for how long a connection may idle."""
+"""The seconds in which a request's head must arrive, and for which a connection may idle."""
 
 MOST_UNWANTED = 4_000_000
-"""Bytes of a body that are read and thrown away after the answer, before the connection is cut."""
+"""The bytes of a body that are read and discarded after the answer, before the connection is cut."""
 
 MOST_LINGERING, LINGER_S = 100, 1.0
-"""Connections too many that are told so at once, and for how many seconds each may take to hear it."""
+"""The most surplus connections that get an answer at once, and the seconds that each has to read it."""
 
 MOST_CONNECTIONS = 2_000
 MOST_OF_ADDRESS = 200
-"""Of them from one address (of IPv6: one /64), which so many people may share. A proxy on this machine, which all come
-through, is not counted."""
+"""The most connections from one address (IPv6: one /64), which many people may share. Connections through a proxy on
+this machine are not limited this way."""
 
 LOOPBACK = ("127.0.0.1", "::1")
 HEADERS = {
@@ -47,11 +47,11 @@ HEADERS = {
 
 
 class _TooMuch(HTTPException):
-    """FastAPI lets these through where it reads a body, and answers with them."""
+    """FastAPI passes such an exception on while it reads a body, and answers with it."""
 
 
 class Guarded:
-    """Refuses bodies that are too long before they are read, and those that take too long."""
+    """Refuses bodies that are too long before they are read, and bodies that take too long."""
 
     def __init__(self, app: ASGIApp, body_s: float = BODY_S) -> None:
         self._app, self._body_s = app, body_s
@@ -87,7 +87,7 @@ class Guarded:
         async def limited() -> Message:
             nonlocal received, whole
             if whole:
-                return await receive()  # waits for the client to hang up
+                return await receive()  # wait for the client to hang up
             left_s = until_s - asyncio.get_running_loop().time()
             try:
                 message = await asyncio.wait_for(receive(), max(left_s, 0.001))
@@ -125,7 +125,7 @@ async def _refuse(send: Send, error: _TooMuch) -> None:
 
 
 def patient(most: int = MOST_CONNECTIONS) -> type[Patient]:
-    """The protocol of one server, which has `most` connections at once."""
+    """Return the protocol of one server that allows `most` connections at once."""
 
     class Fitted(Patient):
         limit, addresses, lingering = most, Counter(), set()
@@ -134,15 +134,15 @@ def patient(most: int = MOST_CONNECTIONS) -> type[Patient]:
 
 
 class Patient(H11Protocol):
-    """Closes a connection whose request's head does not come in time. Each one beyond the most, of all or of one
-    address, is told so and closed; of many at once those beyond MOST_LINGERING are cut without a word."""
+    """Closes a connection whose request's head does not arrive in time. A connection beyond a limit (in total or for
+    one address) gets an answer and is closed. Beyond MOST_LINGERING such connections are cut without an answer."""
 
     limit: int
-    addresses: Counter[str]  # how many connections each has
-    lingering: set[Patient]  # those that are being told
+    addresses: Counter[str]  # the number of connections of each address
+    lingering: set[Patient]  # connections that are being told
     _waiting: asyncio.TimerHandle | None = None
-    _unwanted = 0  # bytes of a body that came after the answer
-    _counted = ""  # the address that this one counts for
+    _unwanted = 0  # bytes of a body that arrived after the answer
+    _counted = ""  # the address that this connection counts for
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -159,8 +159,8 @@ class Patient(H11Protocol):
             self._await_head()
 
     def _turn_away(self, sentence: str) -> None:
-        """Answer before anything was asked, and wait a moment: what comes after a connection was closed would have the
-        client's system throw the answer away."""
+        """Answer before a request arrives, and wait a moment before closing. If data arrived after the close, the
+        client's system would discard the answer."""
         self.connections.discard(self)
         if len(self.lingering) >= MOST_LINGERING:
             self.transport.abort()
@@ -177,7 +177,7 @@ class Patient(H11Protocol):
             return
         super().data_received(data)
         if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
-            self._unwanted += len(data)  # read for a while, for a client that reads the answer only then
+            self._unwanted += len(data)  # read for a while, for clients that read the answer only afterwards
             if self._unwanted > MOST_UNWANTED:
                 self._give_up()
         if self.cycle is not None and not self.cycle.response_complete:

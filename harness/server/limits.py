@@ -1,4 +1,4 @@
-"""How often somebody may do something: so many times in so many seconds, counted in memory; and who is somebody."""
+"""Rate limits, counted in memory, and the address that a request is counted for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import OrderedDict, deque
 from starlette.requests import HTTPConnection
 
 MOST_KNOWN = 10_000
-"""Of addresses that are remembered; the one that was quiet longest is forgotten first."""
+"""The most addresses that are remembered. The one that was quiet longest is forgotten first."""
 
 
 class Rate:
-    """`most` times in `period_s` for each key, such as an address."""
+    """Allows `most` times in `period_s` for each key, such as an address."""
 
     def __init__(self, most: int, period_s: float) -> None:
         self._most, self._period_s = most, period_s
@@ -22,7 +22,7 @@ class Rate:
         self._changing = threading.Lock()
 
     def wait_s(self, key: str) -> int:
-        """0, and once more is counted; or for how many seconds it is too often, and nothing is counted."""
+        """Return 0 and count once more. If the limit is reached, return the seconds to wait and count nothing."""
         now = time.monotonic()
         with self._changing:
             times = self._times.setdefault(key, deque())
@@ -38,14 +38,13 @@ class Rate:
 
 
 def asker(request: HTTPConnection) -> str:
-    """Who is counted for a request: `network` of the address that it came from, as a proxy says it where there is one;
-    "" where that is not known."""
+    """Return the `network` of the client's address, as a proxy states it if there is one, or "" if it is unknown."""
     return network(request.client.host) if request.client else ""
 
 
 def network(address: str) -> str:
-    """An address that is one of many that its owner has: of IPv6 the first 64 bits, which are the least that anybody is
-    given (RFC 6177); any other as it is."""
+    """Return the key of an address. An owner of IPv6 addresses has at least a /64 (RFC 6177), so its first 64 bits
+    count. Other addresses are returned unchanged."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The server's log: lines on stderr, each with its time. No ids of clients and no tokens are in it."""
+"""The server's log: lines on stderr, each with its time. It contains no client ids and no tokens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import time
 
 
 def say(line: str) -> None:
-    """A line of the log."""
+    """Write a line to the log."""
     printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How a job gets on, told by its judge and passed on: to the events at once, to the database every few seconds."""
+"""The progress of a job, passed from its judge to the events at once and to the database every few seconds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from harness.server.verdicts import one_line, place
 HEARTBEAT_S = 2.0
 PLACES_S = 1.0
 MOST_TOLD = 200
-"""Of those that wait: so many are told their place when one ends."""
+"""The most waiting submissions that are told their position when a job ends."""
 
 
 class Told:
-    """A narrator for one job. Telling costs the judge no time: it is done in the server."""
+    """The narrator for one job. It runs in the server and costs the judge no time."""
 
     def __init__(self, serving: Serving, job: SubmissionRow) -> None:
         self._serving, self._job = serving, job
-        self._written_s = time.monotonic()  # as it was taken it had its first heartbeat
+        self._written_s = time.monotonic()  # claiming the job wrote the first heartbeat
 
     def __call__(self, line: str) -> None:
         said = one_line(line)
@@ -33,7 +33,7 @@ class Told:
         self._write(said)
 
     def step(self, step: Step) -> None:
-        """Where the judge is: which case of what it is doing, of which how many are done."""
+        """Publish the judge's present case and how many of how many are done."""
         self._publish(
             "step",
             doing=step.doing,
@@ -46,13 +46,13 @@ class Told:
         self._write(place(step.doing, step.done, step.total))
 
     def state(self, state: JobState, error: str | None = None, run: str | None = None) -> None:
-        """The job's state has changed. The log has no `error`: it may quote the source."""
-        if state is not JobState.PENDING:  # who put it back says why
+        """Publish a change of the job's state. The log omits `error`, which may quote the source."""
+        if state is not JobState.PENDING:  # put_back has already logged the reason
             say(f"submission {self._job.id}, attempt {self._job.attempt}: {state.value.replace('_', ' ')}")
         self._publish("state", state=state.value, attempt=self._job.attempt, error=error, run=run)
 
     def record(self, run: str, score_ns: float) -> None:
-        """It is the best of its competition on its GPU."""
+        """Publish that the run is the best of its competition on its GPU."""
         self._publish("record", run=run, score_ns=score_ns, gpu=self._job.gpu)
 
     def _publish(self, kind: str, **data: object) -> None:
@@ -68,7 +68,7 @@ class Told:
 
 
 class Places:
-    """Tells those that wait for a card their places, as often as these change but at most every PLACES_S."""
+    """Tells waiting submissions their positions in the queue, after each change but at most every PLACES_S."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
@@ -77,7 +77,7 @@ class Places:
         self._changing = threading.Lock()
 
     def changed(self, gpu: str) -> None:
-        """One of them has gone, or had its turn."""
+        """Note that a job of this GPU was claimed or has ended."""
         with self._changing:
             if gpu in self._timers:
                 return
@@ -103,7 +103,7 @@ class Places:
                 hub.publish(Event("queue", each.competition, each.id, each.user, said, public))
 
     def close(self) -> None:
-        """Tell no more."""
+        """Stop telling."""
         with self._changing:
             for timer in self._timers.values():
                 timer.cancel()

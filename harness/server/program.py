@@ -32,10 +32,10 @@ from harness.server.store.people import hashed
 
 LOOK_S = 30.0
 GRACE_S = 5
-"""For requests that are being answered as the server ends."""
+"""The seconds for requests that are being answered when the server ends."""
 
 LEAST_TOKEN = 16
-"""Characters of an administrator's token."""
+"""The fewest characters of an administrator's token."""
 
 
 class _Server(uvicorn.Server):
@@ -62,13 +62,15 @@ def serve(
     elsewhere: Callable[[], dict[str, tuple[str, ...]]] | None = None,
     ready: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, both of which end it in good order. `devices` as torch calls them (none: all that
-    are here). `behind_proxy`: a proxy on this machine says in X-Forwarded-For and X-Forwarded-Proto who asks and how;
-    without one anybody could. `all_problems`: show the stored runs of every problem.
-    `elsewhere` says which cards `judge` has, where they are not this machine's; it is asked again every LOOK_S.
+    """Serve until Ctrl-C or SIGTERM, which both end the server cleanly.
 
-    Raises UsageError, ProblemError of a competition's file, InfrastructureError where the port is taken, the database
-    is another server's, or nothing can confine a submission.
+    `devices`: torch's names of the cards; default: all cards here. `behind_proxy`: a proxy on this machine names the
+      client and the scheme in X-Forwarded-For and X-Forwarded-Proto. Without a proxy anybody could forge these headers.
+    `all_problems`: show the stored runs of every problem. `elsewhere`: returns the cards of `judge` if they are not
+      this machine's; it is called again every LOOK_S.
+
+    Raises UsageError, ProblemError for a competition's file, and InfrastructureError if the port is taken, another
+    server uses the database, or there is no sandbox.
     """
     if token is not None and len(token) < LEAST_TOKEN:
         raise UsageError(f"the administrator's token is too short: at least {LEAST_TOKEN} characters")
@@ -98,7 +100,7 @@ def serve(
             if not serving.gpus(each):
                 say(f"{each.name} is judged on {', '.join(each.gpus)}, and none is here: it takes no submission")
         ready(serving)
-        if threading.current_thread() is threading.main_thread():  # uvicorn sends itself the signal again at its end
+        if threading.current_thread() is threading.main_thread():  # uvicorn raises the signal again when it ends
             signal.signal(signal.SIGTERM, lambda number, frame: None)
         with contextlib.suppress(KeyboardInterrupt):
             _Server(config, serving).run(sockets=[listener])
@@ -106,7 +108,7 @@ def serve(
 
 
 def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvicorn.Config:
-    """How uvicorn serves the application; `changes` are other words of uvicorn.Config."""
+    """Return uvicorn's configuration for the application. `changes`: other arguments of uvicorn.Config."""
     words: dict[str, Any] = {
         "http": patient(),
         "ws": "none",
@@ -116,7 +118,7 @@ def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvic
         "timeout_keep_alive": int(HEAD_S),
         "timeout_graceful_shutdown": GRACE_S,
         "proxy_headers": behind_proxy,
-        "forwarded_allow_ips": list(LOOPBACK),  # given, so that no variable of the environment says otherwise
+        "forwarded_allow_ips": list(LOOPBACK),  # set here, so that no environment variable overrides it
     }
     return uvicorn.Config(app, **(words | changes))
 
@@ -131,7 +133,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def cards(here: list[tuple[str, str]], wanted: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """By the name that people type, what torch calls the cards of it. Raises UsageError for one that is not here."""
+    """Return torch's names of the cards, by the name that people type. Raises UsageError for a card that is not
+    here."""
     known = dict(here)
     unknown = [device for device in wanted if device not in known and device != "cpu"]
     if unknown:
@@ -144,14 +147,14 @@ def cards(here: list[tuple[str, str]], wanted: tuple[str, ...]) -> dict[str, tup
 
 
 def gpu_name(model: str) -> str:
-    """`H200` for NVIDIA H200, `H100` for NVIDIA H100 80GB HBM3, `MI300X` for AMD Instinct MI300X: the first word with a
-    digit, else the model's name without spaces."""
+    """Return the name that people type: `H200` for NVIDIA H200, `H100` for NVIDIA H100 80GB HBM3, `MI300X` for AMD
+    Instinct MI300X. It is the first word with a digit, else the model's name without spaces."""
     words = re.findall(r"[A-Za-z0-9]+", model)
     return next((word for word in words if re.search(r"\d", word)), "".join(words) or "GPU").upper()
 
 
 def _look_for_more(dispatcher: Dispatcher, elsewhere: Callable[[], dict[str, tuple[str, ...]]]) -> None:
-    """Nodes join while the server runs."""
+    """Ask for new cards, since nodes may join while the server runs."""
     said = ""
     while True:
         time.sleep(LOOK_S)

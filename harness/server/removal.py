@@ -1,8 +1,8 @@
-"""What is taken off the boards: by its author, or by an administrator, with a reason that is shown.
+"""Taking submissions off the boards: by the author, or by an administrator with a reason that is shown.
 
-The submission stays in the database, its runs go from results/local to results/removed, which no board reads. Runs that
-their author has deleted stay in results/local, or come back, while another submission of the same bytes stands there:
-they count against it, so that nobody deletes their disqualification or their bad luck.
+The submission stays in the database. Its runs move from results/local to results/removed, which no board reads. Runs
+that their author deleted stay in results/local, or return there, while another submission of the same bytes stands:
+they count for it, so that nobody can delete a disqualification or bad luck.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TIER = "removed"
 
 
 def delete(database: Database, root: Path, submission: int) -> None:
-    """For its author: nobody sees it any more. Raises Denied after the deadline, also of a competition that was taken
-    down, DatabaseGone, InfrastructureError."""
+    """Delete a submission for its author, so that nobody sees it. Raises Denied after the deadline, even if the
+    competition was taken down; also DatabaseGone and InfrastructureError."""
     found = database.queue.submission(submission)
     if found is not None:
         _check_open(root, found.competition)
@@ -29,15 +29,16 @@ def delete(database: Database, root: Path, submission: int) -> None:
 
 
 def remove(database: Database, root: Path, submission: int, reason: str) -> None:
-    """For an administrator: off the board, with all submissions of the same bytes to the competition, and everyone who
-    looks for them is told why. Raises DatabaseGone, InfrastructureError."""
+    """Remove a submission for an administrator, with all submissions of the same bytes to the competition. Everyone who
+    looks for one sees the reason. Raises DatabaseGone and InfrastructureError."""
     database.queue.remove(submission, reason)
     settle(database, root, submission)
 
 
 def settle(database: Database, root: Path, submission: int | None = None) -> None:
-    """Put the runs of what was taken off where they belong: those of one submission's source, or all. Done again it
-    changes nothing. Raises DatabaseGone, and InfrastructureError where a file cannot be moved; others were."""
+    """Move the runs of deleted and removed submissions to their places: for one submission's source, or all. Repeating
+    it changes nothing. Raises DatabaseGone, and InfrastructureError if a file cannot be moved; the other files are
+    moved."""
     fault: InfrastructureError | None = None
     for each in database.queue.taken_off(submission):
         tier, _, rest = each.path.partition("/")

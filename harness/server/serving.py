@@ -1,8 +1,8 @@
-"""What every part of the server works with: one value, made by `podium serve` and handed to the routers.
+"""The value that every part of the server shares. `podium serve` makes it and passes it to the routers.
 
 Serving ─┬─► root, database, hub, competitions()
-         ├─► cards           by GPU name, what torch calls the cards of this machine
-         └─► entry.accept    the one way in, for popcorn-cli and for the upload form
+         ├─► cards              by GPU name, what torch calls the cards of this machine
+         └─► admission.accept   the one way in, for popcorn-cli and for the upload form
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ RESTARTING = "the server is being restarted: try again in a minute"
 
 
 class Denied(Exception):
-    """What was asked is not done: an HTTP status and a sentence for whoever asked. `retry_s`: when to try again."""
+    """A refused request: an HTTP status and a sentence for the client. `retry_s`: the seconds after which to try
+    again."""
 
     def __init__(self, status: int, sentence: str, retry_s: int | None = None) -> None:
         super().__init__(sentence)
@@ -31,15 +32,14 @@ class Denied(Exception):
 
 @dataclass
 class Serving:
-    """One server: its files, its database, who listens, and which competitions there are.
+    """One server: its files, its database, its listeners and its competitions.
 
-    cards: the names of GPUs that people type (`H200`, `CPU`), each with the cards that are one (`cuda:0`; of a cluster
-        the model's slug, as often as there are cards of it).
-    admin_sha256: the hash of the administrator's token, or None where there is none: then nobody is one over HTTP.
-    closed_because: why no submission is taken now, in a sentence; None where they are.
-    arrived: is notified when a submission was queued.
-    all_problems: whether the pages show the runs of every problem, and not only those of the competitions' problems.
-    standings: the boards that popcorn-cli asks for.
+    `cards`: by the GPU names that people type (`H200`, `CPU`), torch's names of the cards (`cuda:0`). For a cluster:
+      the model's slug, once for each card. `admin_sha256`: the hash of the administrator's token. With None nobody is
+      an administrator over HTTP. `closed_because`: why no submission is accepted now, in a sentence; None if they are
+      accepted.
+    `arrived`: notified when a submission was queued. `all_problems`: whether the pages show the runs of every problem,
+      not only of the competitions' problems. `standings`: the boards for popcorn-cli.
     """
 
     root: Path
@@ -59,8 +59,8 @@ class Serving:
         self.standings = Standings(self.database.queue)
 
     def load(self) -> None:
-        """Read all competitions' files, and give a number to each that has none; those that an administrator took down
-        stay down. Raises ProblemError, DatabaseGone."""
+        """Read all competitions' files and give a number to each new one. Those that an administrator took down stay
+        down. Raises ProblemError and DatabaseGone."""
         with self._changing:
             found = competitions.load_all(self.root)
             known = self.database.people.competitions()
@@ -69,7 +69,7 @@ class Serving:
             self._open = shown
 
     def put_up(self, name: str) -> Competition:
-        """Read the file of one competition and show it, even if it was taken down. Raises ProblemError,
+        """Read the file of one competition and show it, even if it was taken down. Raises ProblemError and
         DatabaseGone."""
         found = competitions.load(self.root, name)
         with self._changing:
@@ -78,23 +78,23 @@ class Serving:
         return found
 
     def take_down(self, name: str) -> None:
-        """Show it no more. Raises DatabaseGone."""
+        """Hide a competition. Raises DatabaseGone."""
         self.database.people.take_down(name)
         with self._changing:
             self._open = {other: each for other, each in self._open.items() if other != name}
 
     def close(self) -> None:
-        """Take no submissions any more, and tell those who listen: the server ends."""
+        """Stop accepting submissions and tell listeners that the server ends."""
         self.closed_because = RESTARTING
         self.hub.publish_to_all(Event("closing", "", 0, ""))
 
     @property
     def closing(self) -> bool:
-        """Whether the server ends."""
+        """Whether the server is ending."""
         return self.closed_because == RESTARTING
 
     def competitions(self) -> dict[str, Competition]:
-        """Those that are shown, by name."""
+        """Return the shown competitions by name."""
         return self._open
 
     def shows(self, problem: str) -> bool:
@@ -102,27 +102,27 @@ class Serving:
         return self.all_problems or any(each.problem == problem for each in self._open.values())
 
     def competition(self, name: str) -> Competition:
-        """One by its name, in any case of letters. Raises Denied 404."""
+        """Return a competition by name, in upper or lower case. Raises Denied 404."""
         found = self._open.get(name.lower())
         if found is None:
             raise Denied(404, f"there is no competition {_shown(name)}")
         return found
 
     def competition_of(self, job: SubmissionRow) -> Competition:
-        """The competition of a job, also one that was taken down since. Raises ProblemError where its file has gone."""
+        """Return the competition of a job, even if it was taken down since. Raises ProblemError if its file is gone."""
         return self._open.get(job.competition) or competitions.load(self.root, job.competition)
 
     def number_of(self, competition: Competition) -> int:
-        """Its number in the database."""
+        """Return the competition's number in the database."""
         return self._numbers[competition.name]
 
     def gpus(self, competition: Competition) -> list[str]:
-        """The GPUs on which a competition is judged: those that its file names and this server has."""
+        """Return the GPUs of a competition: those that its file names and this server has."""
         wanted = {gpu.upper() for gpu in competition.gpus}
         return [gpu for gpu in self.cards if not wanted or gpu in wanted]
 
     def gpu(self, competition: Competition, name: str) -> str:
-        """A GPU of a competition, as this server spells it. Raises Denied 400."""
+        """Return a GPU of a competition as this server spells it. Raises Denied 400."""
         here = self.gpus(competition)
         for gpu in here:
             if gpu.lower() == name.lower():
@@ -132,6 +132,6 @@ class Serving:
 
 
 def _shown(text: str) -> str:
-    """What somebody typed, fit for a sentence."""
+    """Make a user's input fit for a sentence."""
     short = text if len(text) <= 60 else f"{text[:60]}\N{HORIZONTAL ELLIPSIS}"
     return short if short.isprintable() and short else repr(short)

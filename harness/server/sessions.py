@@ -1,10 +1,10 @@
-"""Browsers: a session in a cookie, and a token in each form that another site's page cannot know.
+"""Browser sessions: a session in a cookie, and in each form a token that other sites cannot know.
 
     sign in with a client's id ─► begin(response, …) ─► cookie ─► account(request, people)
     a form: <input type="hidden" name="csrf" value="{{ csrf }}"> from csrf_token(request) ─► check_csrf(request, csrf)
 
-The cookie is HttpOnly and SameSite=Lax; behind TLS also Secure. The token is a keyed hash of the session: nothing is
-stored for it. A form before there is a session (signing in) is checked by where it comes from.
+The cookie is HttpOnly and SameSite=Lax; behind TLS also Secure. The token is a keyed hash of the session, so it is not
+stored. The sign-in form has no session yet, so only its origin is checked.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ _LONGEST = 200
 
 
 class ForgedForm(Exception):
-    """A form that was not sent from one of our own pages; the message is a sentence. Answer 403."""
+    """A form that was not sent from one of this server's pages. The message is a sentence. Answer 403."""
 
 
 def secret(request: Request) -> str | None:
-    """What the cookie holds, whether it is a session's or not."""
+    """Return the content of the cookie, whether a session has it or not."""
     found = request.cookies.get(COOKIE)
     return found if found and len(found) <= _LONGEST and found.isascii() else None
 
 
 def account(request: Request, people: People) -> Account | None:
-    """Who has signed in, if anybody; nobody whose account is blocked. Raises DatabaseGone."""
+    """Return the signed-in account, if any and not blocked. Raises DatabaseGone."""
     held = secret(request)
     found = people.by_session(held) if held is not None else None
     return found if found is not None and found.blocked_because is None else None
 
 
 def begin(request: Request, response: Response, people: People, who: Account) -> None:
-    """Sign in: a new session, in a cookie of `response`. One that the browser still held ends. Raises DatabaseGone."""
+    """Sign in: begin a session and set its cookie in `response`. The browser's old session ends. Raises
+    DatabaseGone."""
     held = secret(request)
     if held is not None:
         people.end_session(held)
@@ -65,13 +66,13 @@ def end(request: Request, response: Response, people: People) -> None:
 
 
 def csrf_token(request: Request) -> str:
-    """What a form of this session carries; "" where there is none."""
+    """Return the token for forms of this session, or "" without a session."""
     held = secret(request)
     return hmac.new(held.encode(), b"podium form", hashlib.sha256).hexdigest() if held is not None else ""
 
 
 def check_csrf(request: Request, given: object) -> None:
-    """Raises ForgedForm unless `given` is the token of the request's session, and the form comes from this server."""
+    """Raise ForgedForm unless `given` is the token of the request's session and the form comes from this server."""
     check_origin(request)
     expected = csrf_token(request)
     said = given.encode() if isinstance(given, str) else b""
@@ -82,7 +83,7 @@ def check_csrf(request: Request, given: object) -> None:
 
 
 def check_origin(request: Request) -> None:
-    """Raises ForgedForm if a browser says that another site sent the request. For the form that signs in."""
+    """Raise ForgedForm if the browser says that another site sent the request. Used alone for the sign-in form."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     host = request.headers.get("host", "")
     foreign = origin is not None and _netloc(origin) != host
@@ -91,7 +92,7 @@ def check_origin(request: Request) -> None:
 
 
 def _netloc(origin: str) -> str | None:
-    """The host and port of an origin; None where it is none."""
+    """Return the host and port of an origin, or None if it is invalid."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

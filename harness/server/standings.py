@@ -1,9 +1,9 @@
-"""The board of a competition on one GPU, as popcorn-cli asks for it: one line a person, the fastest first.
+"""The board of a competition on one GPU for popcorn-cli: one line for each person, the fastest first.
 
-A source that was judged several times counts with the median of its ranked runs (the slower of two middles), so that
-judging again until lucky gains nothing; one that was ever found wrong does not count. Runs of a submission that its
-author has deleted go on counting so, for whatever else was judged of the same bytes. A source of which a submission was
-removed does not count. A person counts with the fastest of their sources.
+A source that was judged several times counts with the median of its ranked runs (the slower of two middle ones), so
+that judging again until lucky gains nothing. A source that was ever found wrong does not count, and neither does one
+with a removed submission. Runs of a submission that its author deleted still count for other submissions of the same
+bytes. A person counts with the fastest of their sources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.server.store.rows import RunRow, SubmissionRow
 
 @dataclass(frozen=True)
 class Place:
-    """A person's line: rank from 1, and the run and submission that stand for them. People with the same score share a
+    """A person's line: the rank from 1, and the run and submission that stand for the person. Equal scores share a
     rank."""
 
     rank: int
@@ -30,12 +30,12 @@ class Place:
 
 SHORT_S = 0.2
 SHARE = 0.1
-"""A board whose making takes longer than SHORT_S has at most this part of the time, while runs keep coming."""
+"""While runs keep arriving, a board that takes longer than SHORT_S to make gets at most this fraction of the time."""
 
 
 @dataclass(frozen=True)
 class CompetitionBoard:
-    """A board: everyone's line, and how many ranked runs each person has in submissions that stand, by their number."""
+    """A board: each person's line, and by the person's number the count of ranked runs in submissions that stand."""
 
     places: list[Place]
     ranked_runs: Counter[int]
@@ -52,16 +52,16 @@ class _Made:
 
 @dataclass
 class Standings:
-    """The boards of one server's competitions, each kept until a run was stored or a submission taken off: anybody may
-    ask for one as often as they like, and the runs may be many."""
+    """The boards of one server's competitions. Each is cached until a run is stored or a submission taken off, because
+    anybody may ask often and there may be many runs."""
 
     queue: Queue
     _kept: dict[tuple[str, str], _Made] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, competition: str, gpu: str) -> CompetitionBoard:
-        """The board. What was taken off is not on it; a run that was stored this moment may not be on it yet. Raises
-        DatabaseGone."""
+        """Return a board. It never shows submissions that were taken off, and may lack a run that was just stored.
+        Raises DatabaseGone."""
         with self._making:
             runs, taken_off = self.queue.stored(), self.queue.last_taken_off()
             known = self._kept.get((competition, gpu))
@@ -93,7 +93,7 @@ def _board(queue: Queue, competition: str, gpu: str) -> CompetitionBoard:
             continue
         in_order = sorted(runs, key=lambda each: (each[0].score_ns or 0.0, each[0].id))
         median = in_order[len(in_order) // 2]
-        if median[1].deleted_at is not None:  # nobody sees that one any more: the latest that stands is named
+        if median[1].deleted_at is not None:  # the median's submission is hidden, so name the latest that stands
             median = (median[0], max(standing, key=lambda each: each.id))
         if user not in best or _score(median) < _score(best[user]):
             best[user] = median

@@ -1,4 +1,4 @@
-"""What a run means to whoever submitted it: the job's state, and one sentence where it is not good news."""
+"""A run's result for its author: the job's state, and one sentence if the result is not good."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _STATES = {
 LONGEST = 1000
 _PLACE = re.compile(r"[a-z ]+, case \d+ of \d+")
 UNRANKED = "right, not ranked"
-"""What is said of a submission for the leaderboard that is accepted and has no rank."""
+"""The state of a leaderboard submission that is accepted but has no rank."""
 
 
 def state_of(run: Run) -> JobState:
-    """Where a job is whose last run this is."""
+    """Return the job's state after this last run."""
     return _STATES.get(run.ending.verdict, JobState.FAILED)
 
 
 def word_of(row: SubmissionRow, last: RunRow | None) -> str:
-    """The state of a submission in a word, the same wherever it is told. `last`: its last run."""
+    """Return the state of a submission in a word or two, the same everywhere. `last`: its last run."""
     if row.removed_at is not None:
         return "removed"
     if row.state is JobState.SUCCEEDED and row.mode is Mode.LEADERBOARD and (last is None or not last.ranked):
@@ -33,7 +33,7 @@ def word_of(row: SubmissionRow, last: RunRow | None) -> str:
 
 
 def error_of(run: Run, mode: Mode) -> str | None:
-    """Why the submission was not accepted or, of one for the leaderboard, is not ranked; None if neither."""
+    """Return why the submission was not accepted or, for the leaderboard, is not ranked. None if neither."""
     if run.ending.verdict is not Verdict.ACCEPTED:
         return one_line(f"{run.ending.verdict.words}: {run.ending.message}")
     if mode is Mode.LEADERBOARD and not run.ranked:
@@ -42,7 +42,7 @@ def error_of(run: Run, mode: Mode) -> str | None:
 
 
 def why_unranked(because: str | None) -> str:
-    """The reason in words."""
+    """Return the reason in words."""
     try:
         return Unranked(because).why if because is not None else "it was not timed"
     except ValueError:
@@ -50,18 +50,18 @@ def why_unranked(because: str | None) -> str:
 
 
 def place(doing: str, done: float, total: int) -> str:
-    """How far a job is, of which `done` of `total` cases are done."""
+    """Return a job's progress: `done` of `total` cases are done."""
     return f"{doing}, case {min(int(done) + 1, total)} of {total}"
 
 
 def progress_for_others(row: SubmissionRow) -> str:
-    """How far a job is, and nothing else that its judge says: that may tell what is wrong with the submission."""
+    """Return only how far a job is. The judge's other words may tell what is wrong with the submission."""
     said = row.progress or ""
     return said if _PLACE.fullmatch(said) else ""
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, printable, and not endless."""
+    """Return `text` on one line, printable and of limited length."""
     flat = "".join(char if char.isprintable() else " " for char in text.replace("\0", ""))
     flat = " ".join(flat.split())
     return flat if len(flat) <= LONGEST else f"{flat[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -1,10 +1,10 @@
 """Three of Podium's problems as Definitions.
 
-A Definition is a function of tensors and numbers. Podium hands out a tuple with a `config`, and one problem has caches
-that are written in place. So each form says how the two are called by each other:
+A Definition is a function of tensors and numbers. Podium passes a tuple with a `config`, and one problem has caches
+that are written in place. So each form has code that adapts one calling convention to the other:
 
-    inwards   a submission's custom_kernel(data), from a Solution's function
-    outwards  a Solution's function, from a submission's custom_kernel
+    inwards   a Solution's function that calls a submission's custom_kernel(data)
+    outwards  a custom_kernel that calls a Solution's function
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from harness.model import Case
 
 _NAMES = uuid.UUID("8f0f3a52-5d3c-4f0c-9c6e-3f3b0e0a7d11")
-"""In which workloads' ids are made of their names: the same case has the same id in each export."""
+"""The namespace of workloads' ids, which are made from names. So the same case has the same id in each export."""
 
 Shape = tuple[str, ...] | None
 
@@ -27,9 +27,10 @@ Shape = tuple[str, ...] | None
 class Form:
     """A problem's Definition.
 
-    `inputs`, `outputs`: shape (None of a number) and dtype by name, in the order of the call. `axes`: the case's
-    parameter that says how long each is; `ones`: those that are one long. `scalars`: parameters that are inputs, by the
-    input's name. `lengths`: the input that holds a number for each sequence, and its parameter.
+    `inputs`, `outputs`: shape (None for a number) and dtype by name, in the order of the call. `axes`: each axis with
+    the case's parameter that gives its length. `ones`: the axes of length 1. `scalars`: the inputs that are parameters
+    of the case, each with the parameter's name. `lengths`: the input that holds one number per sequence, and its
+    parameter.
     """
 
     problem: str
@@ -48,7 +49,7 @@ class Form:
     dtype: str | None = None
 
     def fits(self, case: Case) -> bool:
-        """Whether a workload can say `case`: its inputs are plain, in one step, and of this form's dtype."""
+        """True if a workload can express `case`: plain inputs, one step, and this form's dtype."""
         plain = {
             "scores": ("plain", "mixed"),
             "values": ("normal",),
@@ -62,7 +63,7 @@ class Form:
         return all(said[name] in allowed for name, allowed in plain.items() if name in said)
 
     def definition(self) -> dict[str, Any]:
-        """As JSON."""
+        """The Definition as JSON."""
 
         def tensors(named: dict[str, tuple[Shape, str]]) -> dict[str, Any]:
             return {name: {"shape": shape and list(shape), "dtype": dtype} for name, (shape, dtype) in named.items()}
@@ -81,14 +82,14 @@ class Form:
         }
 
     def lengths_of(self, case: Case) -> list[int] | None:
-        """What `lengths` holds in `case`: a number for each sequence; None of a form that has none."""
+        """The content of the input `lengths` in `case`: one number per sequence. None for a form without it."""
         if self.lengths is None:
             return None
         said = case.parameters[self.lengths[1]]
         return said if isinstance(said, list) else [said] * int(case.parameters["batch_size"])  # type: ignore[arg-type, list-item, return-value]
 
     def workload(self, case: Case) -> dict[str, Any]:
-        """`case` as JSON. What `lengths` holds lies in `tensors_path(case)`."""
+        """`case` as JSON. The content of `lengths` is in the file `tensors_path(case)`."""
         inputs: dict[str, Any] = {}
         for name, (shape, _) in self.inputs.items():
             if shape is None:
@@ -101,22 +102,22 @@ class Form:
         return {"axes": axes, "inputs": inputs, "uuid": self.uuid(case)}
 
     def scalar(self, name: str, case: Case) -> float | bool:
-        """The number that the input `name` is in `case`."""
+        """The value of the number input `name` in `case`."""
         if name == "sm_scale":
             return float(case.parameters["head_dim"]) ** -0.5  # type: ignore[arg-type]
         return bool(case.parameters[self.scalars[name]])
 
     def uuid(self, case: Case) -> str:
-        """The workload's own id."""
+        """The workload's id."""
         return str(uuid.uuid5(_NAMES, json.dumps([self.name, case.key])))
 
     def tensors_path(self, case: Case) -> str:
-        """Where the workload's tensors lie, from the folder that everything is in."""
+        """The path of the workload's tensors, relative to the export's folder."""
         return f"blob/workloads/{self.name}/{self.uuid(case)}.safetensors"
 
 
 def of_problem(problem: str) -> list[Form]:
-    """The forms of a problem, one for each dtype; none where it has no Definition."""
+    """The forms of a problem, one for each dtype. Empty if it has no Definition."""
     return [form for form in FORMS if form.problem == problem]
 
 

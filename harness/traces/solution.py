@@ -1,6 +1,6 @@
-"""A Solution in FlashInfer's form, as the source of a submission.
+"""Turns a Solution in FlashInfer's form into the source of a submission.
 
-Its one source file stands as it is; what calls it as its Definition says is appended.
+Its one source file stays unchanged. Code that calls it as its Definition says is appended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def custom_kernel(data, *more, **named):
     finally:
         podium_within.clear()
 """
-"""Follows a file that has a `custom_kernel` itself, as those that `export` writes have."""
+"""Appended to a file that defines `custom_kernel` itself, as the files that `export` writes do."""
 
 
 class _Source(BaseModel):
@@ -45,7 +45,7 @@ class _Spec(BaseModel):
 
 
 class Solution(BaseModel):
-    """What is read of a Solution; the rest of it is ignored."""
+    """The parts of a Solution that are read. The rest is ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -56,7 +56,8 @@ class Solution(BaseModel):
 
 
 def source_of(problem: str, text: bytes, path: str) -> bytes:
-    """The submission that a Solution's JSON is. Raises UsageError where it is none, or none of `problem`."""
+    """The source of the submission in a Solution's JSON. Raises UsageError if it is not a Solution, or not for
+    `problem`."""
     solution = _read(text, path)
     form = _form(problem, solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
@@ -68,7 +69,7 @@ def source_of(problem: str, text: bytes, path: str) -> bytes:
     if len(solution.sources) > 1:
         raise UsageError(f"{path} has {len(solution.sources)} source files: one is judged here", "put them into one")
     if solution.sources[0].path != file:
-        raise UsageError(f"{path} enters {file}, which is not among its sources")
+        raise UsageError(f"{path} has its entry point in {file}, which is not among its sources")
     content = solution.sources[0].content.rstrip("\n")
     return f"{content}\n{_appended(form, content, function, solution.spec.destination_passing_style)}".encode()
 
@@ -103,11 +104,11 @@ def _read(text: bytes, path: str) -> Solution:
         return Solution.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
         if not isinstance(error, ValidationError):
-            raise UsageError(f"{path} is no JSON: {error}") from None
+            raise UsageError(f"{path} is not JSON: {error}") from None
         first = error.errors()[0]
         where: list[Any] = list(first["loc"])
         raise UsageError(
-            f"{path} is no Solution: {'.'.join(map(str, where)) or 'the whole'}: {first['msg'].lower()}",
+            f"{path} is not a Solution: {'.'.join(map(str, where)) or 'the whole'}: {first['msg'].lower()}",
             "a submission is a .py file, or a Solution in FlashInfer's form",
         ) from None
 
@@ -128,5 +129,5 @@ Language = Literal["python", "triton"]
 
 
 def language_of(source: bytes) -> Language:
-    """Which of its languages FlashInfer's form calls a submission's."""
+    """The language of a submission, as FlashInfer's form names it."""
     return "triton" if b"import triton" in source or b"from triton" in source else "python"

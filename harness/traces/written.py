@@ -1,10 +1,10 @@
-"""Definitions, Workloads, Solutions and Traces of Podium's problems and runs, as files in one folder.
+"""Writes Podium's problems and runs as Definitions, Workloads, Solutions and Traces: files in one folder.
 
     definitions/OP/NAME.json      workloads/OP/NAME.jsonl      blob/workloads/NAME/UUID.safetensors
     solutions/OP/NAME.json        traces/OP/NAME.jsonl
 
-A trace is a run's latency of one benchmark case. Nothing is measured for it, and what the form asks for and Podium has
-not measured is NaN.
+A trace is a run's latency for one benchmark case. Nothing is measured for it. Values that the form asks for and Podium
+has not measured are NaN.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from harness.traces.forms import Form, of_problem
 from harness.traces.solution import language_of
 
 NOT_MEASURED = "NaN"
-"""As JSON, which has no such number, says it in this form."""
+"""NaN as this form writes it: JSON has no such number."""
 
 MOST_LOG = 4000
-"""Characters of a trace's log."""
+"""The most characters in a trace's log."""
 
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A run and the source that it judged. `baseline_ns`: by case, what the fastest baseline took on its board."""
+    """A run and the source that it judged. `baseline`: the fastest baseline on its board. `baseline_ns`: its latency by
+    case."""
 
     run: Run
     source: bytes
@@ -42,7 +43,7 @@ class TracedRun:
 
 @dataclass
 class Written:
-    """How much was written, and which runs have no trace, with the reason."""
+    """How many documents were written, and the runs without a trace, each with the reason."""
 
     definitions: int = 0
     workloads: int = 0
@@ -52,10 +53,10 @@ class Written:
 
 
 def write(folder: Path, problems: Iterable[tuple[Problem, Sequence[TracedRun]]]) -> Written:
-    """Write all of it to `folder`, which must be new or empty. Raises UsageError, InfrastructureError."""
+    """Write everything to `folder`, which must be new or empty. Raises UsageError and InfrastructureError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "not empty" if folder.is_dir() else "no folder"
-        raise UsageError(f"{folder} is {what}: nothing is written over", "name another: --to")
+        raise UsageError(f"{folder} is {what}: nothing is overwritten", "name another: --to")
     written = Written()
     try:
         for problem, judged in problems:
@@ -104,7 +105,7 @@ def _write_form(folder: Path, form: Form, problem: Problem, judged: Sequence[Tra
 
 
 def solution_name(form: Form, run: Run) -> str:
-    """Of all solutions in a folder each has another."""
+    """A name for the solution that is unique in its folder."""
     return f"{form.name}_{run.submission.replace('/', '_')}_{run.submission_sha256[:8]}"
 
 

@@ -1,11 +1,12 @@
-"""How far apart a device finds a source from itself: its noise floor, measured and kept.
+"""The noise floor of a device: the difference that timing one source against itself shows. Measured and stored.
 
     doctor --calibrate ─► 16 pairs of workers, one source against itself ─► results/calibration/<device>.json
                                                                                        │
     compare, compare --duel ◄────────────────── noise(...) ◄───────────────────────────┘
 
-Two floors, both log-ratios: `duel_noise` for so many pairs of a duel, timed in turns; `runs_noise` for two stored runs,
-between which the machine may have drifted. A device without a calibration has a stated default.
+There are two floors, both log-ratios. `duel_noise` is for a duel of a given number of pairs, timed in turns.
+`runs_noise` is for two stored runs; the machine may have drifted between them. A device without a calibration gets a
+default, and the result says so.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from harness.records import calibration_file
 SCHEMA_VERSION = 2
 PAIRS = 16
 PREFERRED_PROBLEM = "kv_replicate"
-"""Five cases on a GPU and three on a CPU, all bound by memory: few enough to time 16 pairs in minutes."""
+"""The problem to calibrate with. It has five cases on a GPU and three on a CPU, all bound by memory: few enough to time
+16 pairs in minutes."""
 
 DEFAULT_NOISE = {"cpu": math.log1p(0.05), "cuda": math.log1p(0.01), "rocm": math.log1p(0.01)}
-"""For a device that was never calibrated: wider than the design's estimate of a quiet one (0.3 % between processes and
-as much drift), because what else runs here is unknown."""
+"""The noise of a device that was never calibrated. It is wider than the design's estimate for a quiet device (0.3 %
+between processes, and as much drift), because other programs may be running."""
 
 
 class Calibration(Value):
@@ -70,9 +72,9 @@ class Calibration(Value):
 
 
 def noise(root: Path, device: Device, pairs: int | None) -> Noise:
-    """The noise floor of `device` for a duel of so many pairs, at least 2, or without a number for two stored runs.
+    """Return the noise floor of `device`: for a duel of `pairs` pairs (at least 2), or for two stored runs if None.
 
-    Raises InfrastructureError as `read` does.
+    Raises InfrastructureError, as `read` does.
     """
     stored = read(root, device.slug)
     if stored is None:
@@ -82,14 +84,14 @@ def noise(root: Path, device: Device, pairs: int | None) -> Noise:
 
 
 def read(root: Path, device_slug: str) -> Calibration | None:
-    """The calibration of a device, or None if there is none. Raises InfrastructureError for a file that is none."""
+    """Return the stored calibration of a device, or None. Raises InfrastructureError if the file is damaged."""
     return calibration_file.read(_path(root, device_slug), Calibration, "calibration", "doctor --calibrate")
 
 
 def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs: int = PAIRS) -> Calibration:
-    """Time a bundled source against itself on `device`, store what came of it and return it.
+    """Time a bundled source against itself on `device`. Store the calibration and return it.
 
-    Raises Disqualified when the source fails here, ProblemError when no problem names a baseline, InfrastructureError.
+    Raises Disqualified if the source fails here, ProblemError if no problem names a baseline, and InfrastructureError.
     """
     from harness.judge.duel import duel
     from harness.machine import environment, lock
@@ -126,7 +128,8 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
 
 
 def _subject(root: Path) -> tuple[Problem, Submission]:
-    """The source to time: the first baseline of the preferred problem, or of the first that has one."""
+    """Choose the source to time: the first baseline of the preferred problem, else of the first problem that has
+    one."""
     names = sorted(catalog.problem_names(root), key=lambda name: (name != PREFERRED_PROBLEM, name))
     for problem in (catalog.load_problem(root, name) for name in names):
         for baseline in problem.baselines:

@@ -1,14 +1,16 @@
-"""A submission looked over without the target GPU: right on the CPU test cases here, and compiled for chips elsewhere.
+"""Check a submission without the target GPU: judge it on the CPU test cases, and compile it for other chips.
 
     submission ──► judge/evaluate, the CPU test cases, smallest first ──────────► Judgement ┐
          │                                                                                 ├─► Checkup ─► exit code
          └───────► confined processes, one a target:  compile/cross_compile (Triton) ─► Compilation ┘
     problem ─────► compile/described: its inputs ─┘   compile/inline (HIP, CUDA)
 
-The two go on side by side, as memory and processors allow. Results are kept by a hash of all that they depend on, so
-that looking again at an unchanged file is immediate. Kept are right answers and compilations; what was wrong, crashed
-or took too long is tried again. The submission is never imported here, and nothing is timed, ranked or stored: what
-imports it is in the sandbox, sees neither the problem nor what is kept, and is believed about itself alone.
+Judging and compiling run side by side, as memory and processors allow. Right answers and compilations are cached by a
+hash of everything that they depend on, so checking an unchanged file again is immediate. A wrong answer, a crash or a
+timeout is not cached. Nothing is timed, ranked or stored.
+
+This process never imports the submission. The processes that import it run in the sandbox and see neither the problem
+nor the cache. A report from such a process counts for its own submission only.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from harness.temporary import temporary_folder
 from harness.verbs.checkup import Checkup, Judgement
 
 PATIENCE_S = 20.0
-"""So long a compiler may be at one kernel once the submission has taken too long on its test cases."""
+"""The seconds that a compiler may take for one kernel once the submission has timed out on its test cases."""
 
 
 def check(
@@ -54,18 +56,16 @@ def check(
     stop_at_first: bool = False,
     run: bool = True,
 ) -> Checkup:
-    """Judge and compile `submission`, for the default targets if none are named. `emit`: a directory for what compilers
-    made. `stop_at_first`: no test case is judged after one that is wrong. `problem` may have some of its cases only.
-    `run`: what is compiled for the first target named that is emulated is run as well, inline HIP and Triton alike.
+    """Judge `submission`, and compile it for `targets` or the default ones.
 
-    Raises UsageError for an unknown target, ProblemError when the problem's own code fails, InfrastructureError
-    where `emit` cannot be written.
+    `emit`: a directory for the compilers' output. `stop_at_first`: judge no test case after a wrong one. `run`: also
+      run the code for the first named target that the emulator supports, both inline HIP and Triton. `problem` may hold
+      only some of its cases.
+
+    Raises UsageError for an unknown target, ProblemError when the problem's own code fails, and InfrastructureError if
+    `emit` cannot be written.
     """
-    asked = tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
-    for target in asked:
-        if target not in TARGETS:
-            # No guess: the nearest name of a chip is another chip.
-            raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
+    asked = _asked(targets)
     cases = " ".join(case.key for case in problem.every_case)
     chip = next((target for target in targets if target in EMULATED_TARGETS), None) if run else None
     facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
@@ -108,15 +108,24 @@ def check(
     return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable)
 
 
+def _asked(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the targets to compile for. Raises UsageError for an unknown one."""
+    for target in targets:
+        if target not in TARGETS:
+            # Suggest no nearest name: the nearest name of a chip is another chip.
+            raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
+    return tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
+
+
 def _runnable(compilations: Sequence[Compilation], submission: Submission) -> tuple[str, ...]:
-    """The targets of those whose code the emulator runs."""
+    """Return the targets for which the emulator can run the compiled code."""
     good = {one.target for one in compilations if one.kernels and not one.flaws and not one.skipped}
     known = "harness.hip" in submission.text or "cross_compile" in engines(submission.text)
     return tuple(target for target in EMULATED_TARGETS if target in good) if known else ()
 
 
 def _be_writable(emit: Path | None) -> None:
-    """Make the directory, before anybody waits for what is to be written there. Raises InfrastructureError."""
+    """Create the directory and test that it can be written, before the compilers start. Raises InfrastructureError."""
     with _writing_to(emit):
         if emit is not None:
             emit.mkdir(parents=True, exist_ok=True)
@@ -136,8 +145,8 @@ def _writing_to(emit: Path | None) -> Iterator[None]:
 
 
 def engines(text: str) -> list[str]:
-    """The modules of `harness.compile` that compile what a source imports. None for a file that cannot be parsed: what
-    is wrong with it is the judge's to say."""
+    """Return the modules of `harness.compile` that compile the kernels of this source. The list is empty for a file
+    that cannot be parsed; the judge reports that error."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -165,7 +174,7 @@ def _judge(
     emulation: Emulation,
     slot: str,
 ) -> Judgement:
-    """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
+    """Judge the CPU test cases as an evaluation does: with fresh inputs and a worker that knows no answer."""
     from harness.judge import secret_cases
     from harness.judge.evaluate import evaluate  # imports torch
 
@@ -204,14 +213,14 @@ def _judge(
 
 
 def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
-    """`cases` by the bytes that they move, as far as the problem says how many."""
+    """Sort `cases` by the bytes that they move, as far as the problem states them."""
     from harness.judge.reference import open_reference
 
     return tuple(sorted(cases, key=open_reference(problem, device).most_bytes))
 
 
 def _by_its_path(report: str | None, submission: Submission) -> str | None:
-    """A traceback with the submission's own path for that of the worker's copy."""
+    """In a traceback, replace the path of the worker's copy with the submission's own path."""
     return report and re.sub(r'File "[^"]*/submission\.py"', lambda _: f'File "{submission.path}"', report)
 
 
@@ -220,7 +229,7 @@ def _kept_judgement(kept: Kept, slot: str) -> Judgement | None:
 
 
 def _slot(chip: str | None, triton: bool) -> str:
-    """The name that a judgement is kept under."""
+    """Return the name under which a judgement is cached."""
     return "judgement" + (f"-{chip}" if chip else "") + ("-triton" if triton else "")
 
 
@@ -229,7 +238,7 @@ def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:
 
 
 def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
-    """Write what compiling processes are given of the problem to `folder`. Raises ProblemError."""
+    """Write the description of the problem for the compiling processes to `folder`. Raises ProblemError."""
     from harness.compile import described  # imports torch
 
     described.on_targets(problem, targets, folder)
@@ -256,10 +265,10 @@ def _process(name: str, job: tuple[str, str], folder: Path, submission: Submissi
 
 
 def _compilation(job: tuple[str, str], finished: Finished, submission: Submission, kept: Kept) -> Compilation:
-    """What a process found; where it found nothing, what became of it."""
+    """Return the report of a compiling process, or a Compilation with the reason if there is no report."""
     engine, target = job
     printed = _as_in_json(finished.printed, finished.submission, submission.path)
-    printed = _as_in_json(printed, "(submission.py, ", f"({Path(submission.path).name}, ")  # Python's, of its syntax
+    printed = _as_in_json(printed, "(submission.py, ", f"({Path(submission.path).name}, ")  # in Python's syntax errors
     found = compilation.read(printed) if finished.trouble is None else None
     if found is None or found.target != target:
         trouble = finished.trouble or "the compiler ended without a report"
@@ -270,5 +279,5 @@ def _compilation(job: tuple[str, str], finished: Finished, submission: Submissio
 
 
 def _as_in_json(document: str, seen: str, path: str) -> str:
-    """A document with `path` for `seen` in its texts."""
+    """Replace `seen` with `path` in the strings of a JSON document."""
     return document.replace(json.dumps(seen)[1:-1], json.dumps(path)[1:-1])

@@ -1,4 +1,4 @@
-"""What `check` finds: the judgement of the test cases, and what compilers made of the kernels."""
+"""The result of `check`: the judgement of the test cases and the compilations of the kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from harness.model import CaseCheck, Submission, Text, Total, Value, Verdict
 
 
 class Judgement(Value):
-    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
-    that are stated; `checks` has those that were tried, the secret ones among them, of which `secret_untried` were not;
-    `totals` what all of them come to together. `remarks`: the emulator's, which decide nothing."""
+    """The result of the test cases on this machine's CPU.
+
+    `report`: the mismatch report or traceback. `cases`: the stated cases. `checks`: the cases that were tried, secret
+      ones included. `secret_untried`: the number of secret cases that were not tried. `totals`: results over all cases
+      together.
+    `remarks`: remarks of the emulator, which do not affect the verdict.
+    """
 
     verdict: Verdict
     message: Text
@@ -30,9 +34,13 @@ class Judgement(Value):
 
 @dataclass(frozen=True)
 class Checkup:
-    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels.
-    `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`. `chip`: the target whose code
-    was to be run here. `runnable`: targets whose code would be run if they were named, where none were."""
+    """All results of one check.
+
+    `compilations`: one for each target, in the order asked for; empty for a file without kernels. `judgement`: the test
+      cases, with Triton interpreted. `emulated`: the test cases again, with Triton's kernels run as machine code.
+      `chip`: the target whose code was to be run here. `runnable`: if no target was named, the targets whose code could
+      be run.
+    """
 
     problem: str
     submission: Submission
@@ -44,8 +52,9 @@ class Checkup:
 
     @property
     def exit_code(self) -> int:
-        """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
-        if it was compiled for no target, for want of a compiler or because it is for others."""
+        """The verdict's exit code if the verdict is against the submission. Else 11 if a kernel does not compile for
+        some target. Else 30 if no target was compiled for, because the compiler is missing or the code is for other
+        chips."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
         if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):

@@ -1,7 +1,7 @@
-"""Two stored runs with their sources, to be compared as they were measured or timed again in turns.
+"""Two stored runs with their sources, compared as they were measured or timed again in turns.
 
-take(root, A, B) ─► Versions ─► compare      from what is stored
-                           └──► duel         on the device that is here; nothing is stored
+take(root, A, B) ─► Versions ─► compare      from the stored samples
+                           └──► duel         on this machine's device; nothing is stored
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Versions:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Both sources, for people."""
+        """Both sources as text, for display."""
         return self.a_source.decode("utf-8", "replace"), self.b_source.decode("utf-8", "replace")
 
 
 def take(root: Path, a: str, b: str) -> Versions:
-    """The runs that `a` and `b` name, as `show` understands them; of names that submissions to several problems have,
-    runs of the one problem that both have. Where these were not both timed on one device, and other runs of the two
-    submissions were, those. Raises UsageError, InfrastructureError."""
+    """Return the runs that `a` and `b` name, as `show` understands the names. If both names occur in several problems,
+    take the one problem that they share. If the two runs were not both timed on one device, prefer other runs of the
+    two submissions that were. Raises UsageError and InfrastructureError."""
     store = Store(root)
     shared = store.find(a).keys() & store.find(b).keys()
     problem = shared.pop() if len(shared) == 1 else None
@@ -56,13 +56,13 @@ def take(root: Path, a: str, b: str) -> Versions:
 
 
 def _are_of_two_places(old: Run, new: Run) -> bool:
-    """Whether both are right, and not both timed on one device."""
+    """Whether both runs were accepted but were not both timed on one device."""
     right = old.ending.verdict is new.ending.verdict is Verdict.ACCEPTED
     return right and (old.score is None or new.score is None or old.device.slug != new.device.slug)
 
 
 def compare(root: Path, versions: Versions) -> Comparison:
-    """B's stored run against A's. Raises UsageError where they are no measurements of the same thing."""
+    """Compare B's stored run with A's. Raises UsageError if they did not measure the same thing."""
     doubt.check_comparable(versions.a, versions.b)
     noise = calibration.noise(root, versions.a.device, None)
     config = load_config(root)
@@ -72,10 +72,10 @@ def compare(root: Path, versions: Versions) -> Comparison:
 def duel(
     root: Path, versions: Versions, device: Device, pairs: int, narrate: Callable[[str], None]
 ) -> tuple[Comparison, tuple[PairedMeasurement, ...]]:
-    """B against A, timed again in turns on `device` by `pairs` pairs of processes, at least 2; with every sample. One
-    that Ctrl-C has ended has a note of that: `was_interrupted`.
+    """Time B against A again in turns on `device`, with `pairs` pairs of processes (at least 2). Also return every
+    sample. If Ctrl-C ended the duel early, a note of the comparison says so: `was_interrupted`.
 
-    Raises UsageError, and judge.duel.Disqualified where one of them fails.
+    Raises UsageError, and judge.duel.Disqualified if one of the submissions fails.
     """
     from harness.judge import duel as judge  # imports torch
     from harness.machine import lock
@@ -89,7 +89,7 @@ def duel(
     with lock.hold_if_gpu(device, narrate, limit_s) as expect, judging(f"{old} against {new}"):
         found = judge.duel(
             problem,
-            submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
+            submission(a, versions.a_source).model_copy(update={"name": old}),  # the name is for messages only
             submission(b, versions.b_source).model_copy(update={"name": new}),
             device,
             config,
@@ -114,9 +114,9 @@ def was_interrupted(compared: Comparison) -> bool:
 
 
 def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
-    """What to do about a duel of `pairs` pairs that told nothing, if playing more of them would.
+    """Advise on a duel of `pairs` pairs that found no difference, if more pairs would help.
 
-    The noise floor and the interval both shrink with the square root of their number.
+    The noise floor and the interval both shrink with the square root of the number of pairs.
     """
     ratio, noise = compared.finding.ratio, compared.noise
     doubtful = any(label in DOUBTFUL_LABELS for case in compared.cases for label in case.labels)
@@ -134,7 +134,7 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
 
 
 def exit_code(versions: Versions, compared: Comparison, percent: float) -> int:
-    """20 if B was found slower than A by more than `percent`; where one has no score, its verdict's code."""
+    """Return 20 if B is slower than A by more than `percent`. If one has no score, return its verdict's exit code."""
     if compared.slower_by(percent):
         return SLOWER_EXIT_CODE
     if compared.finding.ratio is None:
@@ -143,7 +143,7 @@ def exit_code(versions: Versions, compared: Comparison, percent: float) -> int:
 
 
 def submission(run: Run, source: bytes) -> Submission:
-    """What `run` judged, from its stored source."""
+    """Return the submission that `run` judged, with its stored source."""
     return Submission(
         name=run.submission,
         problem=run.problem,

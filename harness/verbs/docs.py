@@ -1,4 +1,4 @@
-"""The pages of docs/: those of a checkout, or those that came with an installed Podium."""
+"""The pages of docs/: from the checkout, or bundled with an installed Podium."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from harness.errors import UsageError, did_you_mean
 
 
 def pages() -> dict[str, str]:
-    """The title of each page, by its name: `debugging` is docs/debugging.md."""
+    """The title of each page by its name. The name of docs/debugging.md is `debugging`."""
     return {name: _title(path) for name, path in _paths().items()}
 
 
 def page(name: str) -> str:
-    """Its text, in Markdown. `name` may have its folder and its ending as well. Raises UsageError if there is none."""
+    """Return the Markdown text of a page. `name` may include its folder and suffix. Raises UsageError if there is
+    none."""
     paths = _paths()
     known = name if name in paths else Path(name).stem
     if known not in paths:
@@ -24,7 +25,7 @@ def page(name: str) -> str:
 
 
 def _paths() -> dict[str, Path]:
-    """The index first, then the others in its order."""
+    """Find the pages: the index first, then the others in the index's order."""
     folder = (BUNDLED if installed() else ROOT) / "docs"
     index = (folder / "README.md").read_text(encoding="utf-8")
     found = [path for path in sorted(folder.glob("*")) if path.suffix in (".md", ".yml")]

@@ -1,9 +1,9 @@
-"""What this machine can do, what it cannot, and the command that brings the rest.
+"""What this machine can do, what it cannot do, and the commands that add the rest.
 
-    survey(root, device) ─► Fact, Fact, ...     a line each: what, what was found, ok | missing | broken, remedy
+    survey(root, device) ─► Fact, Fact, ...     name, finding, ok | missing | broken, remedy
 
-Missing is what one can do without (a GPU's board, a compiler for a chip). Broken and required is what nothing can be
-judged without: exit code 30.
+A `missing` thing is optional, such as a GPU or a compiler for one chip. If a required thing is not `ok`, nothing can be
+judged: exit code 30.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from harness.sandbox import tiers
 from harness.verbs import calibration
 
 SUPPORTED = {"torch": (2, 11), "triton": (3, 6)}
-"""The oldest versions that are supported; pyproject.toml says the same."""
+"""The oldest supported versions. pyproject.toml states the same."""
 
 LOW_DISK_BYTES = 2 << 30
-"""A checkup of a Triton kernel for four targets leaves some ten megabytes; builds of torch extensions a hundred."""
+"""Less free space than this is reported. A check of a Triton kernel for four targets writes some ten megabytes; builds
+of torch extensions write about a hundred."""
 
 ASK_S = 20.0
 _DRIVERS = {"/proc/driver/nvidia/version": "NVIDIA's", "/dev/kfd": "AMD's"}
@@ -50,7 +51,7 @@ _DRIVER_QUESTIONS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing looked at. `remedy`: the command or step that mends or brings it."""
+    """One finding about the machine. `remedy`: the command or step that repairs or adds it."""
 
     name: str
     found: str
@@ -64,7 +65,7 @@ class Fact:
 
 
 def survey(root: Path, device: Device, narrate: Callable[[str], None] = lambda line: None) -> list[Fact]:
-    """Everything, in the order it is shown. Takes seconds the first time, when Triton's interpreter is tried out."""
+    """Find all facts, in the order of display. The first call takes seconds, to test Triton's interpreter."""
     facts = [_python(), *_packages(), _device(device), _driver(device), _peaks(root, device), _noise(root, device)]
     facts.append(_profiler(device))
     narrate("looking at the sandbox")
@@ -75,7 +76,8 @@ def survey(root: Path, device: Device, narrate: Callable[[str], None] = lambda l
 
 
 def device(root: Path, wanted: str) -> Device:
-    """The device that `wanted` names; the processor where there is no torch to ask. Raises UsageError as `detect`."""
+    """Return the device that `wanted` names, or the CPU if torch is not installed. Raises UsageError, as `detect`
+    does."""
     try:
         return detect(root, wanted)
     except ImportError:
@@ -83,7 +85,7 @@ def device(root: Path, wanted: str) -> Device:
 
 
 def _python() -> Fact:
-    """One that is too old does not get as far as this."""
+    """The Python here. Its version needs no test: a Python that is too old does not get this far."""
     return Fact("python", f"{platform.python_version()} ({sys.executable})", required=True)
 
 
@@ -113,7 +115,7 @@ def _device(device: Device) -> Fact:
 
 
 def _driver(device: Device) -> Fact:
-    """What the vendor's own tool says; one that is not here or has no GPU to show says nothing."""
+    """The output of the vendor's own tool. A tool that is missing or finds no GPU is skipped."""
     for question in _DRIVER_QUESTIONS:
         answer = _ask(*question)
         if answer:
@@ -141,7 +143,7 @@ def _noise(root: Path, device: Device) -> Fact:
 
 
 def _profiler(device: Device) -> Fact:
-    """What `profile` would use, and how to get it."""
+    """The profiler that `profile` would use, or how to install one."""
     chosen = tool.fitting(device)[0]
     try:
         return Fact("profiler", tool.named(chosen) if chosen == "torch" else tool.find(chosen))
@@ -159,7 +161,7 @@ def _isolation(device: Device) -> Fact:
 
 
 def _offline() -> Iterator[Fact]:
-    """Triton's interpreter, Triton's own compilers, and those of inline HIP and CUDA, for each target."""
+    """Triton's interpreter, and for each target Triton's compiler and the compiler of inline HIP or CUDA."""
     try:
         found = tools.here()
     except InfrastructureError as error:
@@ -178,7 +180,7 @@ def _inline(target: str, here: HipCompiler | None) -> Fact:
     if here is not None and here.compiler is not None:
         return Fact(name, here.compiler)
     every, one = how_to_get_offline(), here.install if here else None
-    # Of an installed Podium the first way may hold the second.
+    # In an installed Podium the first command may include the second.
     ways = [every] if one is None or set(one.split()) <= set(every.split()) else [every, one]
     return Fact(name, "no compiler", "missing", ", or: ".join(ways))
 
@@ -196,7 +198,7 @@ def _results(root: Path) -> Fact:
 
 
 def _disks(root: Path) -> Iterator[Fact]:
-    """Room where results, scratch directories and kept compilations go."""
+    """Free space for results, scratch directories and cached compilations."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for name, folder in (("results", root), ("scratch", Path(tempfile.gettempdir())), ("cache", cache)):
         there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -215,7 +217,7 @@ def _checkout(root: Path) -> Fact:
 
 
 def _ask(*words: str) -> str:
-    """What a program prints, or "" where there is none or it fails."""
+    """Return the output of a program, or "" if it is missing or fails."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=ASK_S, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
@@ -223,5 +225,5 @@ def _ask(*words: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """(2, 11) of 2.11.0a1+cu130."""
+    """Parse the release: 2.11.0a1+cu130 gives (2, 11)."""
     return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in version.split("+")[0].split(".")[:2])

@@ -1,4 +1,4 @@
-"""Problems and stored runs in other programs' forms: FlashInfer's traces."""
+"""Export problems and stored runs in the form of FlashInfer's traces."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from harness.traces.written import TracedRun, Written
 
 
 def export(root: Path, names: Sequence[str], folder: Path, device: str | None = None) -> Written:
-    """Write Definitions, Workloads, Solutions and Traces of the problems called `names` (none: of all that have a
-    Definition) to the new folder `folder`, of one device's runs or of all.
+    """Write Definitions, Workloads, Solutions and Traces to the new folder `folder`. `names`: the problems, by default
+    all that have a Definition. `device`: the device whose runs are exported, by default every device.
 
-    Raises UsageError for a problem without a Definition and a folder that holds something; InfrastructureError.
+    Raises UsageError for a problem without a Definition or a folder that is not empty, and InfrastructureError.
     """
     named = list(dict.fromkeys(names)) or sorted(
         {form.problem for form in forms.FORMS} & set(catalog.problem_names(root))
@@ -69,7 +69,7 @@ def _judged(
 
 
 def _baseline(problem: Problem, runs: Sequence[Run], slug: str) -> Run | None:
-    """The fastest run of a baseline on a device, of the problem's latest revision that has one."""
+    """Return the fastest baseline run on a device, for the latest revision of the problem that has one."""
     of = [
         run
         for run in runs

@@ -1,4 +1,4 @@
-"""What is said before a case is interpreted that is much larger than those made for it, and how long it may take."""
+"""The warning before a CPU interprets a case much larger than the CPU's own cases, with the expected duration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from harness.model import LONGEST_CALL_S, Case, Limits, Problem, Submission
 from harness.verbs.check import engines
 
 MUCH_LARGER = 8.0
-"""Times the work of the largest test case. Those for CPUs are made to take an interpreted kernel seconds."""
+"""The ratio of the work to that of the largest test case. CPU test cases are sized so that an interpreted kernel takes
+seconds."""
 
 
 def of_interpreting(root: Path, whole: Problem, chosen: Problem, submission: Submission) -> tuple[Problem, str | None]:
-    """`chosen` with the time that `submission` may take on a CPU, where it uses Triton and a case is larger than every
-    test case of `whole`, the problem with all of its cases: those are made to be interpreted within its limits, and a
-    right kernel is in time on a larger case if it may take as much longer. With a line for whoever waits, if the case
-    is much larger. Raises ProblemError."""
+    """Return `chosen` with longer time limits if `submission` uses Triton and a case is larger than every test case of
+    `whole`, the problem with all its cases. If the case is much larger, also return a warning for the user.
+
+    The test cases of a CPU are sized to be interpreted within the limits. So the limits grow in proportion to the work.
+    Raises ProblemError.
+    """
     if "cross_compile" not in engines(submission.text):
         return chosen, None
     reference = open_reference(whole, detect(root, "cpu"))
@@ -40,7 +43,7 @@ def of_interpreting(root: Path, whole: Problem, chosen: Problem, submission: Sub
 
 
 def _longer(limits: Limits, times: float) -> Limits:
-    """All of them but on loading, so many times as long, and whole seconds."""
+    """Multiply all limits except the one for loading by `times`, rounded up to whole seconds."""
     known = {
         name: math.ceil(limit_s * times)
         for name, limit_s in limits.model_dump(exclude={"load_s", "call_s"}).items()
@@ -50,6 +53,6 @@ def _longer(limits: Limits, times: float) -> Limits:
 
 
 def _work(reference: Reference, case: Case) -> float:
-    """Operations, or bytes where those are more."""
+    """Return the number of operations of a case, or its bytes if those are more."""
     costs = reference.cost(case).values()
     return max((max(float(cost["bytes"]), float(sum(cost["flops"].values()))) for cost in costs), default=0.0)

@@ -1,4 +1,4 @@
-"""Removing stored runs of one's own: tries, and what is old. Published runs came with the checkout, and stay."""
+"""Remove the user's own stored runs. Published runs belong to the checkout and stay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from harness.records.store import Store, is_of, is_path_of
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 LEAST_OF_AN_ID = 4
-"""Characters of a beginning of an id: what is shorter was hardly meant as one."""
+"""The fewest characters that count as the beginning of an id. A shorter word is hardly meant as an id."""
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_run: bool = False) -> list[str]:
-    """Remove the local runs that `names` stand for, or without names all; with `older_than` those of them that began
-    longer ago. The paths of what was removed, or of what would be if `dry_run`, relative to results/.
+    """Remove the local runs that `names` stand for, or all without names. With `older_than`, only those that began
+    longer ago. Return the paths of the removed files relative to results/; with `dry_run` only list them.
 
-    A name is a run's id, a beginning of it that no other has, or a submission's or the path of its file: all of its
-    runs. A file that is no run any more is named by all of what it is called, or by the submission's name in it. The
-    runs that a server judged belong to its database: without names they stay. Raises UsageError for a name that stands
-    for nothing here or for such a run.
+    A name is one of three: a run's id, a unique beginning of an id, or a submission. A submission (its name or the path
+    of its file) stands for all its runs. A file that is not a readable run is named by its full name or by the
+    submission's name in it. Runs that a server judged belong to its database: without names they stay. Raises
+    UsageError for a name that stands for nothing here or for such a run.
     """
     store = Store(root)
     with store.index() as index:
@@ -49,7 +49,7 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
 
 
 def age(text: str) -> timedelta:
-    """Of `30d`, `12h` or `2w`. Raises UsageError."""
+    """Parse an age such as `30d`, `12h` or `2w`. Raises UsageError."""
     found = _AGE.fullmatch(text)
     if found is None:
         if _AGE.fullmatch(f"{text}d"):
@@ -59,12 +59,12 @@ def age(text: str) -> timedelta:
 
 
 def _by_path(runs: Sequence[Entry], faults: Sequence[str]) -> dict[str, Entry | None]:
-    """What lies in results/: of a file that is no run None."""
+    """Return what results/ holds, by path. The value is None for a file that is not a run."""
     return {**{path: None for path in faults if path.endswith(".json")}, **{run.path: run for run in runs}}
 
 
 def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> list[str]:
-    """The local files that `name` stands for."""
+    """Return the local files that `name` stands for."""
     of_file = [path for path, run in local.items() if run and is_path_of(name, root / run.submission_path)]
     if of_file:
         return of_file
@@ -77,7 +77,7 @@ def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence
     of_submission = any(run.submission == name for run in runs)
     if begun and len(name) < LEAST_OF_AN_ID and not of_submission:
         raise UsageError(f"{name} is too short to name a run", f"type at least {LEAST_OF_AN_ID} characters of its id")
-    if len(begun) > 1:  # an id begins with when the run did
+    if len(begun) > 1:  # an id begins with the time when the run began
         raise UsageError(f"{name} could be any of {len(begun)} runs", listed("name one by its id:", begun))
     found = [path for path, run in local.items() if run and run.id in begun]
     if found:
@@ -96,7 +96,7 @@ def _submission(run: Entry | None) -> str:
 
 
 def _is_older(run: Entry | None, before: datetime) -> bool:
-    """Whether a run began before that; of what is no run nobody knows."""
+    """Whether a run began before `before`. False for a file that is not a run: its time is unknown."""
     try:
         began = datetime.fromisoformat(run.started_at) if run else None
     except ValueError:

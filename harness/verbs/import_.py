@@ -1,4 +1,4 @@
-"""Problems of other projects, given names: each in a checkout that can be judged, and of the others why not."""
+"""Import problems of other projects: give each a name in this checkout."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from harness.records import whole_file
 
 @dataclass(frozen=True)
 class Imported:
-    """The problems that can be called by name now, and by path why others cannot."""
+    """The result of an import: the problems that now have names, and by path the reason why others have none."""
 
     problems: list[Problem] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
 def import_(root: Path, path: Path) -> Imported:
-    """Give names to the problem at `path`, to those that a set file there lists, or to all beneath a folder. The same
-    problem again gets the name that it has then.
+    """Give names to the problem at `path`, to the problems that a set file there lists, or to all problems below a
+    folder. Importing a problem again replaces its earlier name.
 
-    Raises UsageError where there is no problem, InfrastructureError where the names cannot be written.
+    Raises UsageError if there is no problem, InfrastructureError if the names cannot be written.
     """
     path = path.absolute()
     is_folder = path.is_dir() and not (path / foreign.TASK).exists()

@@ -1,4 +1,4 @@
-"""A problem's boards, one a device that has runs of it: read from the index and ranked."""
+"""The boards of a problem, one for each device that has runs. They are read from the index and ranked."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from harness.verbs import spread
 
 @dataclass(frozen=True)
 class Boards:
-    """Each board with its device's name; `faults` are what lies in results/ and is no run: its path and why."""
+    """The boards, each with its device's name. `faults`: path and reason for each file in results/ that is not a
+    run."""
 
     boards: list[tuple[str, Board]]
     faults: list[tuple[str, str]]
 
 
 def boards(root: Path, problem: Problem, device: str | None) -> Boards:
-    """The boards of `problem`, of one device's folder or of all. Raises UsageError for a device without runs."""
+    """Return the boards of `problem`, for one device or for all. Raises UsageError for a device without runs."""
     with Store(root).index() as index:
         return Boards(_boards(root, index, problem, device), index.faults())
 
 
 def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings | None]:
-    """Where each of `runs` stands, which are stored; None for one without a score."""
+    """Return where each of the stored `runs` stands on its board, or None for a run without a score."""
     with Store(root).index() as index:
         found: list[Bearings | None] = []
         for run in runs:
@@ -54,8 +55,8 @@ def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings
 
 
 def why_not_ranked(root: Path, run: Run) -> str | None:
-    """The reasons, with commas between, why a stored run that was accepted is on no rank of its board; None for one
-    that could be. Of a problem that is not here, what the run itself says."""
+    """Return the reasons, separated by commas, why an accepted stored run has no rank on its board. Return None for a
+    run that could be ranked. If the problem is not here, return the reason that the run itself holds."""
     with contextlib.suppress(PodiumError), Store(root).index() as index:
         problem, entry = catalog.problem_of(root, run), index.entry(run.id)
         if entry is not None:
@@ -65,14 +66,15 @@ def why_not_ranked(root: Path, run: Run) -> str | None:
 
 
 def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:
-    """The runs that are ranked, by submission, but for those whose files cannot be read now."""
+    """Yield each ranked run with its submission's name. Skip runs whose files cannot be read now."""
     for entry in (standing.entry for standing in board.standings):
         with contextlib.suppress(ValueError):
             yield entry.submission, load_run(root / "results" / entry.path)
 
 
 def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> dict[str, Any]:
-    """The boards as data, one object a device, with each case of what is ranked if `cases`; and what is no run."""
+    """Return the boards as data, one object for each device, and the files that are not runs. `cases`: include each
+    case of the ranked runs."""
     read = boards(root, problem, device)
     shown = [
         {
@@ -100,7 +102,7 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
 
 
 def _cases(root: Path, board: Board) -> dict[str, list[dict[str, Any]]]:
-    """By submission, all that is stored of its cases but the samples."""
+    """Return all stored facts of the cases but the samples, by submission."""
     return {
         name: [measured.model_dump(mode="json", exclude={"samples_ns"}) for measured in run.measurements]
         for name, run in ranked_runs(root, board)

@@ -1,4 +1,4 @@
-"""A new submission, from its problem's template: correct as it stands, with the contract in its docstring."""
+"""Create a submission from its problem's template: correct as it stands, with the contract in its docstring."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from harness.model import Problem
 from harness.records import whole_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
-"""A submission's name is its file's; a leading underscore would keep it off the board."""
+"""A submission is named after its file. A leading underscore would keep it off the board."""
 
 
 def new(root: Path, problem: Problem, name: str) -> Path:
     """Write `submissions/<problem>/<name>.py` under `root` and return its path.
 
-    Raises UsageError for a name that is none or that is taken (nothing is overwritten), ProblemError where the problem
-    has no template, InfrastructureError where nothing can be written.
+    Raises UsageError for an invalid name or one that is taken (nothing is overwritten), ProblemError if the problem has
+    no template, InfrastructureError if the file cannot be written.
     """
     if not NAME.fullmatch(name):
         stem = name.removesuffix(".py")
@@ -32,7 +32,7 @@ def new(root: Path, problem: Problem, name: str) -> Path:
         raise ProblemError(f"{template} cannot be read: {error.strerror}") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("xb").close()  # nobody's file is overwritten
+        path.open("xb").close()  # mode x never overwrites a file
     except FileExistsError:
         raise UsageError(f"{path} is already there, and is left as it is", "choose another name") from None
     except OSError as error:
@@ -46,7 +46,8 @@ def new(root: Path, problem: Problem, name: str) -> Path:
 
 
 def _template(problem: Problem) -> Path:
-    """What a submission to `problem` starts from: of another project's, its template in Python or else in Triton."""
+    """Return the file that a submission to `problem` starts from. A foreign problem may have a template in Python or
+    Triton."""
     if problem.foreign is None:
         return problem.folder / "template.py"
     files = {language.lower(): path for language, path in problem.foreign.templates.items()}
@@ -62,7 +63,7 @@ def _template(problem: Problem) -> Path:
 
 
 def next_steps(problem: Problem, called: str, path: Path) -> str:
-    """What the new file is, and what to type next: the problem as it was `called`, the file as seen from here."""
+    """Describe the new file and the commands to type next. `called`: the problem as the user named it."""
     here = Path.cwd()
     seen = path.relative_to(here) if path.is_relative_to(here) else path
     check, judge = (typed(verb, called, str(seen)) for verb in ("check", "eval"))

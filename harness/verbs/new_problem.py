@@ -1,4 +1,4 @@
-"""A new problem's folder: a small one that is whole and passes `verify`, to be changed piece by piece."""
+"""Create a problem's folder: a small, complete problem that passes `verify`, to be changed piece by piece."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from harness.errors import InfrastructureError, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 SKELETON = "configs/new-problem"
-"""Its files, in which NAME stands for the problem's name."""
+"""The folder of the template's files. In them NAME stands for the problem's name."""
 
 
 def new_problem(root: Path, name: str) -> Path:
     """Write `problems/<name>` under `root`, whole or not at all, and return its path.
 
-    Raises UsageError for a name that is none or that is taken, InfrastructureError where nothing can be written.
+    Raises UsageError for an invalid name or one that is taken, InfrastructureError if the folder cannot be written.
     """
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -50,20 +50,21 @@ def new_problem(root: Path, name: str) -> Path:
 
 
 def _taken(root: Path, name: str) -> str | None:
-    """What else is called so: a word of Python's, a module that a problem may import, or another problem."""
+    """Say what else has this name: a Python keyword, a module that a problem may import, or another problem. None if
+    nothing has it."""
     if keyword.iskeyword(name):
         return "Python has a word like that"
     installed = [path for kind in ("purelib", "platlib") if (path := sysconfig.get_path(kind))]
     ours = any((places.default_root() / name).glob("__init__.py"))
     if name in sys.stdlib_module_names or ours or PathFinder.find_spec(name, installed) is not None:
         return "Python has a module called so"
-    if (root / "problems" / name).exists():  # it is said where
+    if (root / "problems" / name).exists():  # `new_problem` reports this, with the path
         return None
     return "there is one called so" if name in (*problem_names(root), *imported.paths(root)) else None
 
 
 def next_steps(folder: Path) -> str:
-    """What to type next."""
+    """Return the text on what to type next."""
     here, name = Path.cwd(), folder.name
     seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
     explained = f"{page('adding-a-problem')} explains them"

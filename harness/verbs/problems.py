@@ -1,4 +1,4 @@
-"""The problems that there are."""
+"""The list of problems."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from harness.model import Problem
 
 
 def problems(root: Path) -> list[Problem]:
-    """Every problem, by name, then the imported ones that can still be loaded. Raises ProblemError for the first of
-    Podium's own whose files are broken."""
+    """Return every problem by name, then the imported ones that can still be loaded. Raises ProblemError for the first
+    of Podium's own problems whose files are broken."""
     return [*(catalog.load_problem(root, name) for name in catalog.problem_names(root)), *_imported(root)[0]]
 
 
 def lost(root: Path) -> dict[str, str]:
-    """By name why an imported problem cannot be loaded any more."""
+    """Return the imported problems that can no longer be loaded: the reason by name."""
     return _imported(root)[1]
 
 

@@ -1,4 +1,4 @@
-"""Profiling one submission on one benchmark case: the tool that is here, run, and its files read.
+"""Profile one submission on one benchmark case: run the profiler that is installed here and read its files.
 
 profile(root, problem, submission, device) ─► Profile, and a folder with the profiler's own files
 """
@@ -36,6 +36,8 @@ UNCONFINED = (
 )
 
 Narrate = Callable[[str], None]
+Found = tuple[Outcome, tuple[ProfiledKernel, ...], list[str]]
+"""The program's outcome, the kernels that the profiler saw, and notes on them."""
 
 
 def profile(
@@ -50,11 +52,10 @@ def profile(
     out: Path | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Profile:
-    """Profile `calls` calls on `case`, a number or a label (default: the benchmark case with the highest floor).
+    """Profile `calls` calls on `case`, a number or a label. Default: the benchmark case with the highest floor.
 
-    The profiler's files go to `out`, which must be empty, or to a folder of their own in build/profiles. Raises
-    UsageError, InfrastructureError where the tool is missing or fails, process.Unprofiled where the submission fails,
-    ProblemError.
+    The profiler's files go to `out`, which must be empty, or to a new folder in build/profiles. Raises UsageError,
+    InfrastructureError if the tool is missing or fails, process.Unprofiled if the submission fails, and ProblemError.
     """
     narrate(UNCONFINED.format(submission.path))
     chosen = tools.chosen(tool, device)
@@ -75,22 +76,10 @@ def profile(
     )
     (folder / SOURCE).write_bytes(submission.source)
     narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
-    tried = False
-
-    def try_meanwhile() -> None:
-        """One call while another has the processors, so that a file that fails need not wait to be told."""
-        nonlocal tried
-        if not tried:
-            tried = True
-            _RUNS[chosen](program, settings.model_copy(update={"warmup": 0, "calls": 1}), lambda line: None)
-            for name in (*_files(folder), process.PRINTED):
-                (folder / name).unlink(missing_ok=True)
-
     try:
-        with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
-            outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+        outcome, found, notes = _run_alone(chosen, program, settings, narrate)
     except process.Unprofiled as failure:
-        # What ran is a copy. Its author knows the file, and not which case the profile took.
+        # The submission ran from a copy. Its author knows the file's own path, and not which case the profile chose.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
         failure.hint = f"case {shape.label}\n{detail}".rstrip()
         raise
@@ -111,17 +100,41 @@ def profile(
         files=tuple(sorted(_files(folder))),
         notes=tuple(notes),
     )
-    try:
-        whole_file.write(folder / EXCERPT, json.dumps(result.as_json(), indent=1).encode())
-    except OSError as error:
-        raise InfrastructureError(f"{folder / EXCERPT} cannot be written: {error.strerror}") from None
+    _write(result)
     return result
+
+
+def _run_alone(chosen: str, program: str, settings: Settings, narrate: Narrate) -> Found:
+    """Run the profiler while no other process measures on the device."""
+    device, folder, tried = settings.device, settings.folder, False
+
+    def try_meanwhile() -> None:
+        """Make one call while another process holds the processors, so that a submission that fails is reported at
+        once."""
+        nonlocal tried
+        if not tried:
+            tried = True
+            _RUNS[chosen](program, settings.model_copy(update={"warmup": 0, "calls": 1}), lambda line: None)
+            for name in (*_files(folder), process.PRINTED):
+                (folder / name).unlink(missing_ok=True)
+
+    with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
+        return _RUNS[chosen](program, settings, narrate)
+
+
+def _write(result: Profile) -> None:
+    """Write the excerpt beside the profiler's own files. Raises InfrastructureError."""
+    path = result.folder / EXCERPT
+    try:
+        whole_file.write(path, json.dumps(result.as_json(), indent=1).encode())
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _case(
     root: Path, problem: Problem, device: Device, wanted: str | None
 ) -> tuple[Case, int | None, Floor | None, float | None]:
-    """The case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
+    """Return the case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
     from harness.judge.reference import open_reference
 
     if problem.foreign is not None:
@@ -143,7 +156,7 @@ def _case(
 
 
 def _folder(root: Path, submission: Submission, number: int | None, out: Path | None) -> Path:
-    """An empty folder. Raises UsageError, InfrastructureError."""
+    """Return an empty folder. Raises UsageError and InfrastructureError."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S-%f")
     folder = out or root / "build" / "profiles" / submission.problem / f"{submission.name}-{number or 'case'}-{moment}"
     try:
@@ -158,9 +171,6 @@ def _folder(root: Path, submission: Submission, number: int | None, out: Path | 
 def _files(folder: Path) -> list[str]:
     found = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     return [name for name in found if name not in OWN_FILES]
-
-
-Found = tuple[Outcome, tuple[ProfiledKernel, ...], list[str]]
 
 
 def _run_ncu(program: str, settings: Settings, narrate: Narrate) -> Found:
@@ -211,7 +221,7 @@ _RUNS = {"ncu": _run_ncu, "rocprofv3": _run_rocprof, "torch": _run_torch}
 
 
 def _read(reading: Callable[[], Any], settings: Settings) -> Any:
-    """What a profiler's files say. Raises InfrastructureError where they cannot be read."""
+    """Read the profiler's files. Raises InfrastructureError if they cannot be read."""
     try:
         return reading()
     except (ValueError, KeyError) as error:

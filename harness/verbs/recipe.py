@@ -1,6 +1,7 @@
-"""All it takes to judge a stored run again as it was: its source, its cases, its sampling, its seed.
+"""Everything needed to judge a stored run again: its source, its cases, its sampling and its seed.
 
-What an older Podium did not record, or the problem no longer has, is as it is at present; the recipe says so.
+An older Podium may not have recorded a setting, or the problem may have lost it. Then the present value is used, and
+the recipe says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from harness.verbs.compare import submission
 
 @dataclass(frozen=True)
 class ChangedFact:
-    """Something around the two runs that is not the same. None: unknown, or not there."""
+    """One fact around the two runs that differs. None: unknown or absent."""
 
     what: str
     then: str | None
@@ -33,7 +34,8 @@ class ChangedFact:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All it takes to judge a run again. `unlike` says what of its problem and sampling could not be restored."""
+    """Everything needed to judge a run again. `unlike`: the facts of the problem and sampling that could not be
+    restored."""
 
     run: Run
     problem: Problem
@@ -44,10 +46,10 @@ class Recipe:
 
 
 def take(root: Path, name: str) -> Recipe:
-    """The run that `name` names, as `show` understands it, and what judged it.
+    """Return the recipe of the run that `name` names, as `show` understands the name.
 
-    Raises UsageError where there is no such run, it was not judged or its problem is another one now,
-    InfrastructureError where its source or its seed is lost.
+    Raises UsageError if there is no such run, it was not judged, or its problem has changed to another revision;
+    InfrastructureError if its source or seed is lost.
     """
     store = Store(root)
     run = store.read(name)
@@ -71,9 +73,9 @@ def take(root: Path, name: str) -> Recipe:
 
 
 def device_for(root: Path, run: Run, wanted: str) -> Device:
-    """The device to reproduce `run` on; `auto` is the kind that it was judged on.
+    """Return the device to reproduce `run` on. `auto`: a device of the kind that the run was judged on.
 
-    Raises InfrastructureError if that is not here, UsageError for a device of another kind.
+    Raises InfrastructureError if there is no such device here, UsageError for a device of another kind.
     """
     if wanted != "auto":
         here = detect(root, wanted)
@@ -97,7 +99,8 @@ def _is_seed(text: str) -> bool:
 
 
 def _config(run: Run, present: EvalConfig) -> tuple[EvalConfig, list[ChangedFact]]:
-    """How the run was sampled. What it does not say (it may be of an older Podium) is as it is at present."""
+    """Restore the sampling of the run. A setting that the run does not hold (an older Podium) gets its present
+    value."""
     known, wanted = present.model_dump(mode="json"), run.config
     kept = {
         key: {**value, **_known_of(wanted.get(key), value)} if isinstance(value, dict) else wanted.get(key, value)
@@ -117,10 +120,10 @@ def _known_of(values: Any, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_its_cases(problem: Problem, run: Run) -> Problem:
-    """`problem` with the cases that `run` was judged on.
+    """Return `problem` with the cases that `run` was judged on.
 
-    One that was accepted holds them all. One that failed may have ended before it came to some: there the problem's
-    present cases follow its own. The same master seed draws the same secret cases, which are not judged twice.
+    An accepted run holds all of its cases. A failed run may have ended before some cases. For these the problem's
+    present cases are appended. The same master seed draws the same secret cases, which are not judged twice.
     """
     present = problem.cases_for(run.device.kind)
     tests = tuple(check.case for check in run.checks)
@@ -128,13 +131,13 @@ def _with_its_cases(problem: Problem, run: Run) -> Problem:
     if run.ending.verdict is not Verdict.ACCEPTED:
         timed = [*present.benchmark, *(probe for each in present.benchmark for probe in present.probes(each))]
         known = {case.key for case in timed} - {case.key for case in present.test}
-        tests = tuple(case for case in tests if case.key not in known)  # a timed call that was wrong is a check too
+        tests = tuple(case for case in tests if case.key not in known)  # a wrong timed call is a check too
         tests += tuple(case for case in present.test if case.key not in {test.key for test in tests})
     cases = present.model_copy(update={"test": tests, "benchmark": benchmarks or present.benchmark})
     return problem.model_copy(update={"cpu" if run.device.kind == "cpu" else "cases": cases})
 
 
 def unequal(then: Mapping[str, str], now: Mapping[str, str]) -> list[ChangedFact]:
-    """The facts by name that are not the same in both."""
+    """Return the facts that differ, by name."""
     names = dict.fromkeys((*then, *now))
     return [ChangedFact(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)]

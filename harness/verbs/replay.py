@@ -1,4 +1,4 @@
-"""One case of a submission judged on the very inputs of a mismatch report. Nothing is timed or stored."""
+"""Judge one case of a submission on the inputs of a mismatch report. Nothing is timed or stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.verbs.forewarning import of_interpreting
 
 
 def one_case(asked: Sequence[str]) -> str:
-    """The case of those that were asked for. Raises UsageError unless there is just one."""
+    """Return the one case that was asked for. Raises UsageError unless there is exactly one."""
     if len(asked) == 1:
         return asked[0]
     what = f"takes one CASE, and was given {len(asked)}" if asked else "needs the CASE of the mismatch report"
@@ -35,11 +35,11 @@ def replay(
     narrate: Narrate,
     target: str | None = None,
 ) -> CaseCheck:
-    """Judge `file` on `case`, a label or the number of a benchmark case from 1, whose inputs come from `seed`.
-    `target`: run its machine code for that chip in the emulator, Triton's as well.
+    """Judge `file` on `case`, a label or the number of a benchmark case from 1, with inputs drawn from `seed`.
+    `target`: compile the kernels for that chip, Triton's too, and run the machine code in the emulator.
 
-    Raises UsageError for a case that there is not and a target that is not emulated here, judge.reply.Fault where the
-    submission fails without an answer.
+    Raises UsageError for an unknown case or a target that cannot be emulated here, judge.reply.Fault if the submission
+    fails without an answer.
     """
     from harness.judge.evaluate import replay as judge_again  # imports torch
 
@@ -50,7 +50,7 @@ def replay(
         raise UsageError("--target is for a machine without a GPU", "--device cpu emulates the chip")
     emulation = EMULATION if target is None else Emulation(target, triton=True)
     submission = catalog.load_submission(problem, file)
-    if device.kind == "cpu":  # the report may be of a case that `check --case` gave as much longer
+    if device.kind == "cpu":  # the report may come from `check --case`, which gave a large case longer limits
         asked, line = of_interpreting(root, problem, problem.only([chosen], [], partial=True), submission)
         problem = problem.model_copy(update={"limits": asked.limits})
         if line:

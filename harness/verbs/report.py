@@ -1,4 +1,4 @@
-"""What a report shows, read from the index and the run files: boards, the runs behind them, their environments.
+"""The content of a report, read from the index and the run files: boards, their runs, and environments.
 
 problem ─► Part ─► Shelf, one a device ─► Board (ranking), Sheet a submission, Line a run, Environment
 """
@@ -25,7 +25,8 @@ from harness.records.store import Store
 
 @dataclass(frozen=True)
 class Environment:
-    """What runs were measured on, flat: `facts` by name. Runs that share it share its `label`, E1, E2 and so on."""
+    """The environment of one or more runs, as flat `facts` by name. Runs with equal facts share a `label`: E1, E2,
+    ..."""
 
     label: str
     facts: dict[str, str]
@@ -33,7 +34,8 @@ class Environment:
 
 @dataclass(frozen=True)
 class Line:
-    """A run, as the list of all runs shows it. `ranked`: its board ranks such; `why_not` has the reasons if not."""
+    """A run in the list of all runs. `ranked`: whether its board can rank the run. `why_not`: the reasons if it
+    cannot."""
 
     run: Run
     environment: str
@@ -51,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A submission on a board: the run that stands for it (None if its file cannot be read now) and its source."""
+    """A submission on a board, with the run that stands for it (None if its file cannot be read) and its source."""
 
     entry: Entry
     standing: Standing | None
@@ -79,17 +81,17 @@ class Shelf:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a baseline is ranked, which the others are held against."""
+        """Whether a baseline is ranked, so that the others can be compared with it."""
         return any(sheet.baseline for sheet in self.ranked)
 
     @property
     def in_turns(self) -> list[str]:
-        """The names of the baselines that came with the problem and were timed in turns with what is ranked."""
+        """The names of the problem's own baselines that were timed in turns with the ranked submissions."""
         return list(dict.fromkeys(each.name for s in self.ranked if s.run is not None for each in s.run.baselines))
 
     @property
     def verified(self) -> list[Sheet]:
-        """Accepted, but not ranked."""
+        """Submissions that were accepted but not ranked."""
         return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]
 
     @property
@@ -98,17 +100,17 @@ class Shelf:
 
     @property
     def quick_tries(self) -> list[Sheet]:
-        """Of what is left out the first looks that failed."""
+        """The failed submissions whose run was a quick one."""
         return [sheet for sheet in self.left_out if sheet.entry.unranked == Unranked.QUICK]
 
     @property
     def reasons(self) -> list[str]:
-        """Why runs are not ranked, each reason once."""
+        """The distinct reasons why runs are not ranked."""
         return sorted({reason for line in self.lines if line.why_not for reason in line.why_not.split(", ")})
 
     @property
     def cases(self) -> list[Case]:
-        """The cases of what is ranked, in the order of the best submission's run."""
+        """The cases of the ranked submissions, in the order of the best submission's run."""
         found = {m.case.key: m.case for s in self.ranked if s.run is not None for m in s.run.measurements}
         return list(found.values())
 
@@ -118,7 +120,7 @@ class Shelf:
 
     @property
     def confidence(self) -> float | None:
-        """The intervals' confidence, if all the runs on the board have the same."""
+        """The confidence of the intervals, if all the runs on the board have the same."""
         levels = {sheet.run.config.get("confidence") for sheet in self.ranked if sheet.run is not None}
         (level,) = levels if len(levels) == 1 else (None,)
         return level if isinstance(level, float) else None
@@ -126,14 +128,14 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Part:
-    """A problem with all the devices that have runs of it."""
+    """A problem with all devices that have runs of it."""
 
     problem: Problem
     shelves: tuple[Shelf, ...]
 
 
 def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) -> dict[str, Any]:
-    """What a report shows, as data: boards, the runs that stand on them with every sample, sources, environments."""
+    """Return the report as data: boards, the runs on them with every sample, sources and environments."""
     found, faults = read(root, problems, device)
     return {
         "version": __version__,
@@ -146,7 +148,7 @@ def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) 
 
 
 def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[list[Part], list[tuple[str, str]]]:
-    """The parts, those with runs first, and what is in results/ and no run. Raises UsageError."""
+    """Return the parts, those with runs first, and the files in results/ that are not runs. Raises UsageError."""
     with Store(root).index() as index:
         known = {slug for problem in problems for slug in index.devices(problem.name)}
         if device is not None and device not in known:
@@ -156,7 +158,7 @@ def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[l
 
 
 def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | None = None) -> Iterator[Part]:
-    """The contents, a problem at a time. `device` is one device's folder; None shows all."""
+    """Yield the parts, one for each problem. `device`: the folder name of one device. None means every device."""
     paths = list(index.paths().values())
     for problem in problems:
         shelves = [
@@ -195,9 +197,9 @@ def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, pat
 
 
 def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], standing: Set[str]) -> dict[str, Run]:
-    """Every readable run on this device, by id; what is no run is among the index's faults.
+    """Return every readable run on this device by id. The index's faults list the unreadable files.
 
-    Only the `standing` ones keep their measurements: of thousands of runs the samples would fill the memory.
+    Only the runs in `standing` keep their measurements: the samples of thousands of runs would fill the memory.
     """
     found = {}
     for path in paths:
@@ -212,14 +214,14 @@ def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], stan
 
 
 def _environments(runs: Iterable[Run]) -> tuple[Environment, ...]:
-    """The distinct environments, in the order of their first run."""
+    """Return the distinct environments, in the order of their first run."""
     in_order = sorted(runs, key=lambda run: (run.started_at, run.id))
     distinct = {json.dumps(facts): facts for run in in_order for facts in [_facts(run)]}
     return tuple(Environment(f"E{number}", facts) for number, facts in enumerate(distinct.values(), 1))
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """The environment, flat."""
+    """Return the environment as flat facts."""
     return flat(run.environment) | {"device arch": run.device.arch}
 
 
@@ -229,7 +231,7 @@ def _sheet(store: Store, problem: Problem, entry: Entry, standing: Standing | No
 
 
 def _source(store: Store, entry: Entry) -> tuple[str | None, str]:
-    """The source that `entry` was judged on, or None and why it is not shown."""
+    """Return the source that `entry` was judged on, or None and the reason why it is not shown."""
     try:
         return store.source(entry.problem, entry.sha256).decode("utf-8", errors="replace"), ""
     except InfrastructureError as error:

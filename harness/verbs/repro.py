@@ -1,17 +1,18 @@
-"""A stored run judged again as it was: its source, its cases, its sampling, its seeds; on the device that is here.
+"""Judge a stored run again with the same source, cases, sampling and seeds, on the device that is here.
 
-recipe.take(root, RUN) ─► Recipe ─► reproduce ─► Reproduction     what differs around it, verdict and score then and now
+    recipe.take(root, RUN) ─► Recipe ─► reproduce ─► Reproduction     differences, verdict and score then and now
 
-    verdicts differ                                        not reproduced; exit code: whichever verdict is no 0
-    same verdict, the ratio of the scores is beyond both   not reproduced; exit code 20
-    its interval and the device's noise
-    same verdict, the scores cannot be told                the verdict is reproduced, with the reason; 0
-    same verdict, anything else                            reproduced; 0
+    verdicts differ                                       not reproduced; exit code of the run that was not accepted
+    same verdict; the scores' ratio exceeds both its      not reproduced; exit code 20
+    interval and the device's noise
+    same verdict; the scores cannot be compared           the verdict is reproduced; 0, with the reason
+    same verdict; anything else                           reproduced; 0
 
-Scores cannot be told where there is no interval, a wide one, another device or a run whose times are not to be trusted.
+Scores cannot be compared if an interval is missing or wide, the device is another one, or a run's times are not to be
+trusted.
 
-With the same seeds every call has the inputs that it had then: on the same versions a deterministic kernel errs by the
-same amount to the last digit. Since those inputs are known, the new run is stored and shown but never ranked.
+With the same seeds every call gets the same inputs again. On the same versions a deterministic kernel then errs by the
+same amount to the last digit. Since the inputs are known, the new run is stored and shown but never ranked.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from harness.verbs.recipe import ChangedFact, Recipe, unequal
 
 DISAGREES_EXIT_CODE = 20
 WIDEST = 0.25
-"""Half-width of the ratio's interval, a fraction of the ratio, beyond which scores that may be equal are not called so,
-where the configuration has no `most_half_width`."""
+"""The widest half-width of the ratio's interval, as a fraction of the ratio. Beyond it, scores that are not told apart
+are not called equal either. Used if the configuration has no `most_half_width`."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A run then and now. `doubt` says why their scores cannot be held against each other, if they cannot; `compared`
-    is None where they are not even of one device."""
+    """A run then and now. `doubt`: why their scores cannot be compared, or None. `compared`: None if the two runs are
+    of different devices or were timed by different processes."""
 
     then: Run
     now: Run
@@ -72,7 +73,8 @@ class Reproduction:
 
     @property
     def score_agrees(self) -> bool | None:
-        """None: undecided. Scores agree unless one is faster beyond the interval of their ratio and the noise."""
+        """Whether the scores agree; None if undecided. They agree unless one is faster beyond the interval of their
+        ratio and the noise."""
         ratio = self.compared.finding.ratio if self.compared else None
         if self.doubt or self.compared is None or ratio is None or ratio.low is None:
             return None
@@ -80,20 +82,21 @@ class Reproduction:
 
     @property
     def reproduced(self) -> bool | None:
-        """None: the verdict is the same, and the scores cannot be told apart or held together."""
+        """Whether the run is reproduced. None: the verdict is the same, but the scores can be called neither equal nor
+        different."""
         if not self.verdict_agrees:
             return False
         return True if self.then.score is None and self.now.score is None else self.score_agrees
 
     @property
     def baselines(self) -> list[tuple[TimedBaseline, TimedBaseline]]:
-        """Those that were timed in turns with the submission both then and now."""
+        """The baselines that were timed in turns with the submission both then and now."""
         now = {each.name: each for each in self.now.baselines}
         return [(each, now[each.name]) for each in self.then.baselines if each.name in now]
 
     @property
     def same_errors(self) -> tuple[int, int]:
-        """Of the cases checked in both runs: how many err by the same amount to the last digit, and how many are."""
+        """For cases checked in both runs: the number with the same error to the last digit, and the number of cases."""
         old = {check.case.key: check.error for check in self.then.checks}
         both = [(old[check.case.key], check.error) for check in self.now.checks if check.case.key in old]
         return sum(then == now for then, now in both), len(both)
@@ -107,9 +110,9 @@ class Reproduction:
 
 
 def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> Reproduction:
-    """Judge again on `device`, store the run and hold it against the one that was.
+    """Judge the run again on `device`, store the new run and compare it with the old one.
 
-    Raises InfrastructureError, ProblemError as an evaluation does.
+    Raises InfrastructureError and ProblemError, as an evaluation does.
     """
     store = Store(root)
     store.check_writable()
@@ -118,7 +121,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    # Those that come with the problem, if the run was timed in turns with them.
+    # The problem's own baselines, if the stored run was timed in turns with them.
     baselines = foreign.baselines(recipe.problem) if then.baselines and not recipe.quick else []
     limit_s = recipe.problem.limits.evaluation_s * (1 + len(baselines))
     with lock.hold_if_gpu(device, narrate, limit_s) as expect, judging(then.id):
@@ -155,14 +158,14 @@ def hold(
     rank_worker_timed: bool = False,
     widest: float = WIDEST,
 ) -> Reproduction:
-    """The run `now` against the one that it reproduces."""
+    """Compare the run `now` with the run that it reproduces."""
     if then.device.slug != now.device.slug:
         where = f"timed on {then.device.name} then, on {now.device.name} now"
         return Reproduction(then, now, differences, None, where)
     if then.clock is not now.clock and then.score and now.score:
         who = {ClockOwner.JUDGE: "the judge", ClockOwner.WORKER: "the submission's own process"}
         return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
-    old, new = map(_but_for_its_seeds, (then, now))
+    old, new = map(_as_if_with_secret_seeds, (then, now))
     times: dict[str, list[str]] = {}
     for run, when in ((old, "then"), (new, "now")):
         if why := doubt(run, rank_worker_timed):
@@ -177,21 +180,23 @@ def hold(
 
 
 def _cannot_be_told(compared: Comparison, widest: float) -> bool:
-    """Whether scores that were not told apart may be far apart: others disturbed them, or the interval is wide."""
+    """Whether scores that were not told apart may still be far apart: other processes disturbed them, or the interval
+    is wide."""
     ratio, labels = compared.finding.ratio, {label for case in compared.cases for label in case.labels}
     if compared.finding.speed is not Speed.AMBIGUOUS or ratio is None or ratio.high is None:
         return False
     return bool(labels & {Label.CROWDED, Label.VOIDED}) or ratio.high > ratio.value * (1 + widest)
 
 
-def _but_for_its_seeds(run: Run) -> Run:
-    """`run`, as if its seeds had been its own: that they are known is no doubt about either of two that have them."""
+def _as_if_with_secret_seeds(run: Run) -> Run:
+    """Return `run` without the mark that it reproduces another. Known seeds do not make a comparison doubtful, because
+    both runs have the same seeds."""
     known = run.unranked_because == Unranked.REPRODUCED
     return run.model_copy(update={"unranked_because": None}) if known else run
 
 
 def _differences(then: Run, now: Run) -> Iterator[ChangedFact]:
-    """What of the device and of the rest of the environment is not the same."""
+    """Yield the facts of the device and the rest of the environment that differ."""
     devices = [flat(run.device.model_dump(mode="json", exclude={"torch_device"})) for run in (then, now)]
     for difference in unequal(*devices):
         yield ChangedFact(f"device {difference.what}", difference.then, difference.now)

@@ -1,4 +1,4 @@
-"""What a run looks like as JSON, for programs that read runs: a JSON Schema made from the model itself."""
+"""The JSON Schema of a run, made from the model itself, for programs that read runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.model import SCHEMA_VERSION, Run
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NOT_FINITE = ["Infinity", "-Infinity", "NaN"]
-"""How JSON, which has no such numbers, says them here."""
+"""The strings that stand for numbers which JSON cannot hold."""
 
 
 class _Numbers(GenerateJsonSchema):
-    """As pydantic does it, but that a number which may be infinite may be one of these words."""
+    """Pydantic's schema generator, except that a number that may be infinite may also be one of these strings."""
 
     def float_schema(self, schema: FloatSchema) -> JsonSchemaValue:
         number = super().float_schema(schema)
@@ -25,9 +25,9 @@ class _Numbers(GenerateJsonSchema):
 
 
 def run_schema() -> dict[str, Any]:
-    """The JSON Schema of a run file, of `--json` and of `Run.model_dump(mode="json")`, of all versions so far.
+    """Return the JSON Schema of a run file, `--json` and `Run.model_dump(mode="json")`. It covers all versions so far.
 
-    `$id` has the version, `schema_version` in each run the one that it was written with.
+    `$id` holds the schema's version. `schema_version` in a run is the version that it was written with.
     """
     schema = Run.model_json_schema(schema_generator=_Numbers)
     schema["properties"]["schema_version"] |= {"minimum": 1, "maximum": SCHEMA_VERSION}

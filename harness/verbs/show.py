@@ -1,4 +1,4 @@
-"""Looking at what is stored: one run, or the list of all; and whether a run's file is still what it judged."""
+"""Look at stored runs: one run or the list of all, and whether a submission's file has changed since it was judged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.records.store import Store, is_of
 
 
 def one(root: Path, run: str) -> Run:
-    """The run that `run` names: its id, a part of it that no other has, or a submission's name for the latest run of
+    """Return the run that `run` names: its id, a unique part of the id, or a submission's name for the latest run of
     its latest source. Raises UsageError."""
     return Store(root).read(run)
 
 
 def every(root: Path, problem: str | None = None) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """All that is stored, the latest last, or of one problem; and what lies in results/ and is no run, each with what
-    is wrong with it."""
+    """Return all stored runs, or those of one problem, the latest last. Also return the files in results/ that are not
+    runs, each with the reason."""
     with Store(root).index() as index:
         return [run for run in index.runs() if problem in (None, run.problem)], index.faults()
 
@@ -33,8 +33,9 @@ def is_problem(root: Path, word: str) -> bool:
 
 
 def spoilt(root: Path, name: str, run: Run) -> list[tuple[str, str]]:
-    """The files beside `run`, which `name` stands for, that are no runs and might stand for it if they were, each with
-    why: one of its id, and of a submission's name one that is called as a later run of it."""
+    """Return the unreadable files that `name` might stand for if they were readable runs, each with the reason. `run`
+    is the run that `name` stands for now. Such a file has the id of `run`, or if `name` is a submission's, the file
+    name of a later run of it."""
     by_its_name = not run.id.startswith(name)
     with Store(root).index() as index:
         faults = [(path, why) for path, why in index.faults() if path.split("/")[1] == run.problem]
@@ -43,7 +44,8 @@ def spoilt(root: Path, name: str, run: Run) -> list[tuple[str, str]]:
 
 
 def changed(root: Path, *runs: Run) -> Iterator[str]:
-    """The paths of submissions whose file is not any more what these runs judged; one that is gone is not named."""
+    """Return the paths of submissions whose file has changed since these runs judged it. Deleted files are not
+    named."""
     store = Store(root)
     judged = dict.fromkeys((run.problem, run.submission_path, run.submission_sha256) for run in runs)
     return (path for problem, path, sha256 in judged if store.has_changed(problem, path, sha256))

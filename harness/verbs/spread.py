@@ -1,8 +1,10 @@
-"""The spread between cards of one model: measured by `doctor --calibrate --fleet`, kept, and part of intervals.
+"""The spread between cards of one model. `doctor --calibrate --fleet` measures and stores it, and the intervals of runs
+include it.
 
     the same submissions on every card ─► results/calibration/<device>.fleet.json ─► between ─► widened intervals
 
-A board whose runs one card judged, and one of a model that was never calibrated over a fleet, are left as they are.
+Two kinds of board are left unchanged: one whose runs all come from a single card, and one of a model without a fleet
+calibration.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ SCHEMA_VERSION = 1
 
 
 class Judged(Value):
-    """One submission on one card: its score, the squared standard error of its logarithm, and the run."""
+    """One submission on one card: its score, the squared standard error of the score's logarithm, and the run."""
 
     submission: str
     card: str
@@ -36,7 +38,7 @@ class Judged(Value):
 
 
 class FleetCalibration(Value):
-    """What `doctor --calibrate --fleet` stores of one model: every submission on every card, once."""
+    """The stored result of `doctor --calibrate --fleet` for one model: every submission once on every card."""
 
     schema_version: int = SCHEMA_VERSION
     device_slug: str
@@ -58,7 +60,8 @@ class FleetCalibration(Value):
         return self
 
     def component(self) -> Component:
-        """What a card adds. Raises ValueError where not every submission was judged on every card."""
+        """Return the part of the variance that the card adds. Raises ValueError if some submission was not judged on
+        every card."""
         table = {(each.submission, each.card): each for each in self.judged}
         kernels, cards = ({key[side] for key in table} for side in (0, 1))
         if len(table) != len(self.judged) or len(table) != len(kernels) * len(cards):
@@ -71,13 +74,13 @@ class FleetCalibration(Value):
 
 
 def read(root: Path, device_slug: str) -> FleetCalibration | None:
-    """The one of a model, or None. Raises InfrastructureError for a file that is none."""
+    """Return the fleet calibration of a model, or None. Raises InfrastructureError if the file is damaged."""
     path = path_of(root, device_slug)
     return calibration_file.read(path, FleetCalibration, "calibration of a fleet", "doctor --calibrate --fleet")
 
 
 def write(root: Path, found: FleetCalibration) -> Path:
-    """Store it. Raises InfrastructureError."""
+    """Store a fleet calibration. Raises InfrastructureError."""
     return calibration_file.write(path_of(root, found.device_slug), found)
 
 
@@ -86,7 +89,7 @@ def path_of(root: Path, device_slug: str) -> Path:
 
 
 def card_of(run: Run) -> str | None:
-    """Which card judged it: its UUID, or what the cluster calls it; None where the run does not tell."""
+    """Return the card that judged the run: its UUID, or its name in the cluster. None if the run does not say."""
     for source in ("gpu", "cluster"):
         told = run.environment.get(source)
         found = told.get("uuid" if source == "gpu" else "card") if isinstance(told, dict) else None
@@ -96,7 +99,8 @@ def card_of(run: Run) -> str | None:
 
 
 def between(root: Path, device_slug: str, entries: Iterable[Entry]) -> Component | None:
-    """What a card adds to the intervals of these runs: None where one card judged all, or nobody has measured it."""
+    """Return the spread that cards add to the intervals of these runs. None if one card judged all of them, or the
+    spread was not measured."""
     known = read(root, device_slug)
     if known is None:
         return None
@@ -105,7 +109,7 @@ def between(root: Path, device_slug: str, entries: Iterable[Entry]) -> Component
 
 
 def widened(root: Path, entry: Entry, found: Component) -> Entry:
-    """`entry` with what the card adds in its interval."""
+    """Return `entry` with the spread between cards in its interval."""
     run = _run(root, entry)
     if run is None or run.score is None or entry.score_ns is None or entry.low_ns is None:
         return entry
@@ -115,7 +119,7 @@ def widened(root: Path, entry: Entry, found: Component) -> Entry:
 
 
 def squared_error(run: Run) -> float:
-    """Of the logarithm of its score; 0 where the run has no interval."""
+    """Return the squared standard error of the score's logarithm, or 0 if the run has no interval."""
     if run.score is None or run.score.high_ns is None:
         return 0.0
     reach = math.log(run.score.high_ns / run.score.latency_ns)
@@ -123,7 +127,8 @@ def squared_error(run: Run) -> float:
 
 
 def freedom_of(run: Run) -> int:
-    """The degrees of freedom of its score's interval: of the processes that it was to have, whatever followed."""
+    """Return the degrees of freedom of the score's interval. They follow from the planned processes, whatever happened
+    later."""
     sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
     asked = sampling.get("processes") if isinstance(sampling, dict) else None
     had: Sequence[object] = run.measurements[0].samples_ns if run.measurements else ()

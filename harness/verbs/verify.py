@@ -1,7 +1,8 @@
-"""`verify`: does every control get its verdict, does every tolerance reject every wrong answer, are inputs drawn anew?
+"""`verify`: every control must get its verdict, every tolerance must reject every wrong answer, and inputs must depend
+  on the seed.
 
-A control is a submission shipped with a problem, in a folder named after the verdict that it must get. What is shown is
-the margin: the worst limit's value over the limit.
+A control is a submission shipped with a problem, in a folder named after the verdict that it must get. The table shows
+the margin: the largest ratio of a measured error to its limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from harness.sandbox import tiers
 
 @dataclass(frozen=True)
 class ControlResult:
-    """One control: the verdict due and the one it got, and where it stands against each tolerance, over its cases."""
+    """One control: its due verdict, the verdict it got, and its worst excess over each tolerance."""
 
     name: str
     due: Verdict
@@ -41,10 +42,10 @@ class ControlResult:
 
 
 def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> Iterator[ControlResult]:
-    """Judge each control on the test cases for `device`, untimed, several at a time; results in the controls' order.
-    A GPU is ours alone meanwhile.
+    """Judge each control on the test cases for `device`, untimed and several at a time. Yield results in the controls'
+    order. A GPU is reserved for this process meanwhile.
 
-    Raises ProblemError if there are none.
+    Raises ProblemError if there are no controls.
     """
     from harness.judge.evaluate import evaluate  # imports torch
 
@@ -53,12 +54,12 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         where = "controls" if problem.foreign is None else "solutions/correct and solutions/wrong"
         raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / where}")
     config = load_config(root)
-    # Another project's files are not the author's of this problem. None: the strongest.
+    # A foreign problem's files are not by this problem's author, so the strongest isolation (None) applies.
     isolation = tiers.for_trusted(device) if problem.foreign is None and device.kind == "cpu" else None
-    # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
+    # On a CPU each worker computes in one thread, else the workers' threads would spin while they wait for each other.
     at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" and problem.foreign is None else 1
     judged_on = problem
-    if problem.foreign is not None:  # a wrong one may pass the tests and fail at a benchmark's size
+    if problem.foreign is not None:  # a wrong control may pass the tests and fail at a benchmark's size
         cases = problem.cases_for(device.kind)
         judged_on = problem.only([*cases.test, *(case for case in cases.benchmark if case not in cases.test)], [])
     executor = ThreadPoolExecutor(at_once)
@@ -74,7 +75,7 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)
 
-    # Another project's code is limited in the main thread alone.
+    # A foreign problem's code can be given time limits only in the main thread.
     in_turn = executor.map if at_once > 1 else map
     try:
         with lock.hold_if_gpu(device, narrate):
@@ -84,8 +85,8 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
 
 
 def broken_promises(problem: Problem, device: Device, narrate: Narrate = lambda line: None) -> list[str]:
-    """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say. A GPU on
-    which it computes is ours alone meanwhile."""
+    """Return the ways in which reference.py breaks the promises of `problem.yml` or the judge's contract. A GPU that it
+    computes on is reserved for this process meanwhile."""
     with lock.hold_if_gpu(device, narrate):
         return _broken_promises(problem, device)
 
@@ -118,7 +119,7 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
     elif same(first, drawn(2)):
         faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
     if problem.foreign is not None:
-        return faults  # its outputs were held against its checker when it was opened
+        return faults  # `open_reference` has compared its outputs with its checker
     data = reference.generate(case, 1)
     tensors = [*flatten(data, names)[1], *zip(problem.outputs, reference.expect(data, None))]
     for name, tensor in tensors:
@@ -129,9 +130,10 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
 
 
 def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
-    """The tolerances that no accepted control meets as its strictest: nothing shows that they let honest work pass."""
+    """Return the tolerances that no accepted control meets as its strictest. For these nothing shows that honest work
+    passes."""
     if problem.foreign is not None:
-        return []  # its controls are as others left them
+        return []  # its controls come from the other project
     met = {result.tolerance for result in results if result.due is Verdict.ACCEPTED}
     return [name for name in problem.tolerances if name not in met]
 

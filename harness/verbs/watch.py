@@ -1,11 +1,11 @@
-"""One file, judged at each save until somebody has seen enough: what is quickest to know comes first.
+"""Judge one file again at each save, until the user stops. The quickest findings come first.
 
-saved ─► stands still ─► compiles ─► loads ─► smallest test case ─► all test cases ─► quick timing, one process
-  ▲                         │          │               │                  │                   │
-  └─── again at each save ◄─┴──────────┴───────────────┴──────────────────┴───────────────────┘  a failure ends it
+    saved ─► unchanged ─► compiles ─► loads ─► smallest test case ─► all test cases ─► quick timing, one process
+      ▲                      │          │               │                  │                   │
+      └── again at each save ◄──────────┴───────────────┴──────────────────┴───────────────────┘  a failure ends it
 
-A judging under way ends at its next step when the file is saved again. Nothing is ranked and nothing is stored: what is
-still being written is no submission yet.
+When the file is saved again, the judging under way ends at its next step. Nothing is ranked or stored, because the file
+is still being edited.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ from harness.verbs.check import smallest_first
 
 POLL_S = 0.2
 SETTLE_S = 0.15
-"""Editors write a file in pieces, or write another and rename it: it must have stood still for this long."""
+"""Editors write a file in pieces, or replace it by another. So it must stay unchanged for this many seconds."""
 
 _COARSE_NS = 2_000_000_000
-"""Some file systems date changes to a second or two: what was changed this recently is read, whatever its date."""
+"""Some file systems date changes only to a second or two. A file changed more recently than this is read even if its
+date is the same."""
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """What is known so far of a save, `after_s` seconds after it: one sentence, and whatever helps to mend it.
+    """The current knowledge about a save, `after_s` seconds after it: one sentence, and details that help to correct
+    the file.
 
-    `run` is that of a judging that came to its end; `before` the last one of this watch that has a score.
+    `run`: the run, once a judging has finished. `before`: the last earlier run of this watch that has a score.
     """
 
     message: str
@@ -55,7 +57,7 @@ Show = Callable[[Feedback], None]
 
 
 class Saves:
-    """The saves of one file, found by looking: its date first, then what is in it."""
+    """The saves of one file, found by polling: its date first, then its content."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,13 +65,13 @@ class Saves:
         self._judged: str | None = None
 
     def next(self, show: Show) -> bytes:
-        """Wait for content that was not judged yet and stands still. While the file is gone, say so once."""
+        """Wait until the file has new content that stays unchanged, and return it. If the file is gone, say so once."""
         said = False
         while True:
             found = self._read()
             if found is None and not said:
                 time.sleep(SETTLE_S)
-                if self._read() is None:  # for longer than a file takes to be replaced
+                if self._read() is None:  # replacing a file takes less time than this
                     why = "cannot be read" if self._path.exists() else "is gone"
                     show(Feedback(f"{self._path} {why}: waiting for it"))
                     said = True
@@ -81,11 +83,11 @@ class Saves:
             time.sleep(POLL_S)
 
     def judge(self, content: bytes) -> None:
-        """Take note that `content` needs no other judging."""
+        """Record that `content` needs no further judging."""
         self._judged = _hash(content)
 
     def another(self) -> bool:
-        """Whether there is content that was not judged yet. Cheap enough to be asked between any two calls."""
+        """Whether the file has content that was not judged yet. Cheap enough to call between any two calls."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -99,7 +101,7 @@ class Saves:
         return found is not None and _hash(found) != self._judged
 
     def _read(self) -> bytes | None:
-        """What is in the file; one byte too many of one that is too large. None if it cannot be read now."""
+        """Read the file, up to one byte beyond the size limit. Return None if it cannot be read now."""
         try:
             if not stat.S_ISREG(os.stat(self._path).st_mode):
                 return None
@@ -110,12 +112,13 @@ class Saves:
 
 
 class _SavedAgain(Exception):
-    """There is newer content: what the judging under way finds is of no interest."""
+    """The file has newer content, so the judging under way no longer matters."""
 
 
 def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show, *, stop_at_first: bool = False) -> None:
-    """Judge the file at each save, with `stop_at_first` up to the first wrong test case. Ends by an exception only:
-    KeyboardInterrupt, InfrastructureError, ProblemError, and UsageError if there is no such file to begin with."""
+    """Judge the file at each save. With `stop_at_first`, stop each judging at the first wrong test case. The function
+    ends only by an exception: KeyboardInterrupt, InfrastructureError, ProblemError, or UsageError if there is no such
+    file at the start."""
     catalog.load_submission(problem, path)
     config, cases = load_config(root), problem.cases_for(device.kind)
     ordered = cases.model_copy(update={"test": smallest_first(problem, cases.test, device)})
@@ -136,7 +139,7 @@ def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show, 
 
 
 def syntax_error(submission: Submission) -> Ending | None:
-    """What keeps the source from being Python at all, found without running any of it."""
+    """Return the error that keeps the source from being Python, or None. Nothing of the source runs."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -159,7 +162,7 @@ def _judge(
     before: Run | None,
     stop_at_first: bool,
 ) -> Run | None:
-    """One judging; its run, if it came to its end."""
+    """Judge one save. Return its run, or None if the judging did not finish."""
     from harness.judge.evaluate import evaluate  # imports torch
 
     saved = time.monotonic()
@@ -186,14 +189,14 @@ def _judge(
     except _SavedAgain:
         return None
     words = "" if run.ending.verdict is Verdict.ACCEPTED else f"{run.ending.verdict.words}: "
-    # The first wrong case was shown at once; what the sentence calls shown may be another, which says more.
+    # The first wrong case was shown at once. The sentence may refer to a later case that tells more.
     detail = None if run.ending.detail == narrator.shown else run.ending.detail
     show(Feedback(f"{words}{run.ending.message}", time.monotonic() - saved, detail, run, before))
     return run
 
 
 class _Narrator:
-    """Turns an evaluation's steps into feedback, and ends it where the file was saved again."""
+    """Turns an evaluation's steps into feedback, and ends it when the file is saved again."""
 
     def __init__(self, saves: Saves, show: Show, saved: float) -> None:
         self._saves, self._show, self._saved = saves, show, saved
@@ -204,7 +207,7 @@ class _Narrator:
         self._show(Feedback(line, time.monotonic() - self._saved))
 
     def look(self) -> None:
-        """Raises _SavedAgain."""
+        """Raise _SavedAgain if the file has newer content."""
         if self._saves.another():
             raise _SavedAgain
 

@@ -71,19 +71,20 @@ class Calls:
     def between_stops(
         self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready
     ) -> Reply:
-        """A call between two stops of this process. Raises what the kernel does after the second."""
+        """A call between two stops of this process. Raises what the kernel does after the second. `around` is entered
+        before the first: with cold caches that may take as long as a short call."""
         data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
         state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}
         outputs = self._outputs(request, {}, state)
         self._transport.poison(request["poison"])
-        ready(False)
-        stop()
-        try:
-            with around():
-                output = kernel(data)
-            outputs.put(output)
-        finally:
+        with around():
+            ready(False)
             stop()
+            try:
+                output = kernel(data)
+                outputs.put(output)
+            finally:
+                stop()
         return outputs.describe(output)
 
     def awaited(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:

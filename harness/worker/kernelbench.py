@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ MOST_NAMED = 6
 
 
 class ModelCall:
-    """A class with ModelNew's constructor and forward, as a `custom_kernel`. `around` is entered to build it, `device`
-    is where it computes."""
+    """A class with ModelNew's constructor and forward, as a `custom_kernel`, to be called within `around_call`.
+    `around` is entered to build it and to call it, `device` is where it computes."""
 
     def __init__(self, cls: type, around: Callable[[], Any], device: str) -> None:
         self._class, self._around, self._device = cls, around, device
@@ -39,8 +40,12 @@ class ModelCall:
         inputs, seed = data
         if seed is not None:
             torch.manual_seed(int(seed))
-        with torch.no_grad():
-            return self._model(*inputs)
+        return self._model(*inputs)
+
+    @contextmanager
+    def around_call(self) -> Iterator[None]:
+        with self._around(), torch.no_grad():
+            yield
 
 
 def _not_loaded(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> str:

@@ -94,7 +94,7 @@ def load(
         if not isinstance(cls, type):
             raise Unloadable("the file defines no class ModelNew")
         model = ModelCall(cls, around, "cpu" if interpreted else "cuda")
-        return LoadedSubmission(model, around, launches, model.set_up)
+        return LoadedSubmission(model, model.around_call, launches, model.set_up)
     kernel = getattr(module, "custom_kernel", None)
     if not callable(kernel):
         what = "no custom_kernel" if kernel is None else f"a custom_kernel of type {type(kernel).__name__}"

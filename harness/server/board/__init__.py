@@ -1,14 +1,15 @@
-"""The live board: pages made at the server, which need no script; scripts make what runs and waits live.
+"""The live board. The server renders the pages, which work without scripts. Scripts update running and waiting
+submissions live.
 
-site       what every page needs          answers   headers, ETags, pages in place of errors
-results    the boards, held in memory     ledger    whose runs they are
-view       what one board's page shows    pages     front, board, run, compare
-made_once  what is made once and kept
-mine       signing in, the upload form, one's own submissions
-live       server-sent events             data      JSON, CSV, Atom, badges
-listing    which run files came or went   same_source   one person's source is one entry
+site        what every page needs          answers      headers, ETags, pages in place of errors
+results     the boards, held in memory     ledger       whose runs they are
+view        which rows of a board, how     pages        front, board, run, compare
+made_once   what is made once and kept     live         server-sent events
+mine        signing in, the upload form, one's own submissions
+file_names  which run files came or went   same_source  one person's source is one entry
+data        JSON, CSV, Atom, badges        templates/   a page each, with a board's columns
 
-board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
+    board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["LiveSite"]
 
 
 class LiveSite:
-    """The live board of a server. `router` has its routes; between `start` and `stop` its boards are kept up to date;
-    `results.wake()` has them looked at now."""
+    """The live board of a server. `router` holds its routes. Between `start` and `stop` its boards are kept up to date;
+    `results.wake()` updates them at once."""
 
     def __init__(self, serving: Serving) -> None:
         ledger = Ledger(serving.database)
@@ -37,13 +38,13 @@ class LiveSite:
             self.router.include_router(part.routes(site))
 
     def prepare(self) -> None:
-        """Read what takes long, before anybody waits for an answer."""
+        """Read the slow files before the first request."""
         self.results.prepare()
 
     def start(self) -> None:
-        """Read the boards, now and whenever a run is stored."""
+        """Read the boards now, and again whenever a run is stored."""
         self.results.start()
 
     def stop(self) -> None:
-        """End what `start` began."""
+        """Stop the updates."""
         self.results.stop()

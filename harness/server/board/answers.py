@@ -1,7 +1,7 @@
-"""What every page answers with: its headers, its ETag, and pages in place of errors.
+"""The parts of every answer: headers, ETags, and pages in place of errors.
 
-Nothing that a page holds can run: scripts, styles and requests come from this server's own files alone, forms go to it
-alone, and nobody may frame it (https://www.w3.org/TR/CSP3/).
+No content of a page can run code. Scripts, styles and requests are limited to this server's own files, forms go only to
+this server, and no other page may frame it (https://www.w3.org/TR/CSP3/).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ RETRY_S = 5
 
 
 def etag(request: Request, *revisions: str) -> str:
-    """Of a page made of what has these `revisions`, at this address. Pages tell ages, so it holds for an hour."""
+    """Return the ETag of this address for a page made from parts with these `revisions`. Pages show ages, so it changes
+    every hour."""
     hour = datetime.now(UTC).strftime("%Y-%m-%dT%H")
     return f'"{digest(__version__, hour, str(request.url.path), str(request.url.query), *revisions)}"'
 
@@ -46,7 +47,8 @@ def etag(request: Request, *revisions: str) -> str:
 def unless_known(
     request: Request, tag: str, make: Callable[[], str | bytes], media_type: str, *, private: bool = False
 ) -> Response:
-    """304 where the client has it under this `tag`, else what `make` makes. It asks again each time."""
+    """Return 304 if the client has the page under this `tag`, else the page that `make` returns. The client must ask
+    each time."""
     headers = {
         **HEADERS,
         "ETag": tag,
@@ -60,16 +62,16 @@ def unless_known(
 
 
 def page(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A page that nobody keeps: of one person, or of this moment."""
+    """Return a page that must not be cached: it belongs to one person or to this moment."""
     kept = {"Cache-Control": "private, no-store", **HEADERS, **(headers or {})}
     return HTMLResponse(text, status_code=status, headers=kept)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages too: for people, in a sentence."""
+    """A route that shows errors as pages with a sentence."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with a page for each error that it raises."""
+        """Return the handler, which turns each error into a page."""
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
@@ -94,8 +96,8 @@ class PageRoute(APIRoute):
 
 
 def refused_page(status: int, sentence: str, retry_s: int | None = None) -> Response:
-    """An error as a page, for people."""
-    from harness.server.board.site import render  # which renders with what is here
+    """Return an error as a page."""
+    from harness.server.board.site import render  # it imports this module
 
     headers = {"Retry-After": str(retry_s)} if retry_s is not None else {}
     return page(render("error.html.j2", status=status, sentence=sentence, account=None, csrf=""), status, headers)

@@ -1,4 +1,4 @@
-"""Everything that pages show, as data: JSON and CSV; new bests as an Atom feed; a submission's rank as a badge.
+"""The data behind the pages: JSON and CSV, new bests as an Atom feed, and a submission's rank as a badge.
 
 /board/PROBLEM/DEVICE/  board.json  board.csv  cases.csv  records.csv  feed.atom  badge/SUBMISSION.svg
 /run/ID/                run.json  samples.csv
@@ -38,7 +38,7 @@ ATOM = "application/atom+xml; charset=utf-8"
 SVG = "image/svg+xml"
 FEED_ENTRIES = 50
 DOCUMENTS = 8
-"""Of boards that are kept between two requests."""
+"""The most documents of boards that are cached."""
 
 BADGE_CHARACTERS = 40
 _QUOTES: Any = {
@@ -47,14 +47,14 @@ _QUOTES: Any = {
     "checks": {"__all__": {"report"}},
     "triage": {"__all__": {"what"}},
 }
-"""Of a run what may quote its source: printed, or seen of a fault, or found in the source's text."""
+"""The fields of a run that may quote its source: its output, the details of a fault, and findings in the source."""
 
 CHARACTER = 7
-"""Pixels that a character of a badge takes, at most."""
+"""The largest width of a badge's character in pixels."""
 
 
 def routes(site: Site) -> APIRouter:
-    """The routes of the data."""
+    """Return the routes of the data."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @router.get("/board/{problem}/{device}/board.json")
@@ -149,7 +149,8 @@ _documents: MadeOnce[bytes] = MadeOnce(DOCUMENTS)
 
 
 def _of_board(live: LiveBoard, kind: str, make: Callable[[], str]) -> bytes:
-    """A document with every ranked submission's cases, made once for each state of a board: there may be thousands."""
+    """Return a document with every ranked submission's cases, cached for each state of a board, since there may be
+    thousands."""
     return _documents.get((live.problem.name, live.device, live.revision, kind), lambda: make().encode())
 
 
@@ -203,7 +204,7 @@ def _csv(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _dump(document: object) -> str:
-    # NaN and infinity are no JSON: they travel as texts, as in run files.
+    # JSON has no NaN and no infinity. They are written as strings, as in run files.
     return json.dumps(_finite(document), ensure_ascii=False, indent=1)
 
 
@@ -218,7 +219,7 @@ def _finite(value: Any) -> Any:
 
 
 def _feed(request: Request, boards: Sequence[LiveBoard], what: str) -> str:
-    """RFC 4287. An entry's id is its run's; its addresses are of the server as it was asked."""
+    """Return an Atom feed (RFC 4287). An entry's id is the address of its run; addresses are those of the request."""
     base = str(request.base_url).rstrip("/")
     found = [(live, entry) for live in boards for entry in live.records]
     found.sort(key=lambda each: (each[1].started_at, each[1].id), reverse=True)
@@ -251,7 +252,7 @@ def _feed(request: Request, boards: Sequence[LiveBoard], what: str) -> str:
 
 
 def _xml(text: str) -> str:
-    """`text` in XML, which has no control characters: `legible` names them."""
+    """Return `text` for XML, which has no control characters: `legible` replaces them by their names."""
     return str(escape(legible(text).replace("\N{REPLACEMENT CHARACTER}", "?").encode("utf-8", "replace").decode()))
 
 
@@ -263,7 +264,7 @@ def _moment(text: str) -> str:
 
 
 def _badge(left: str, right: str) -> str:
-    """Two words on two grounds. White on each keeps more than 4.5 to 1."""
+    """Return a badge: two words on two backgrounds. White text on each has a contrast above 4.5 to 1."""
     left, right = (
         text if len(text) <= BADGE_CHARACTERS else f"{text[: BADGE_CHARACTERS - 1]}…" for text in (left, right)
     )

@@ -1,7 +1,7 @@
-"""What the server's database says of runs: whose they are.
+"""The submissions that the server's runs judged, from the database.
 
-A run's file is there a moment before the database knows of the run; its id names the job, which the database has known
-all along. So a source is never shown for want of a row.
+A run's file exists a moment before the run's row in the database. So a run is found by the job in its id, which the
+database knew before. A source is therefore never shown just because a row is missing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from harness.records.run_file import OF_SUBMISSION
 from harness.server.store import Database
 
 AT_ONCE = 500
-"""Jobs in one query."""
+"""The most jobs in one query."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The submission that a run judged: its number, its author, its competition, whether it is for the board, whether
-    it `stands` (its author may have deleted it), and whether an administrator has `removed` it."""
+    """The submission that a run judged: its number, author, competition and mode. `stands`: it was neither deleted nor
+    removed. `removed`: an administrator has removed it."""
 
     submission: int
     user: str
@@ -32,13 +32,13 @@ class Origin:
 
 
 class Ledger:
-    """Over `database`, or over none, where the runs of `eval` are all that there is. Raises DatabaseGone."""
+    """Reads `database`. Without a database, there are only the runs of `eval`. Raises DatabaseGone."""
 
     def __init__(self, database: Database | None) -> None:
         self._database = database
 
     def origins(self, runs: Iterable[str]) -> dict[str, Origin]:
-        """By run id, of those that this server judged."""
+        """Return the origins by run id, for the runs that this server judged."""
         jobs = {run: int(found[1]) for run in runs if (found := OF_SUBMISSION.fullmatch(run))}
         if self._database is None or not jobs:
             return {}
@@ -59,13 +59,13 @@ class Ledger:
         return {run: origin for run, (name, origin) in of_job.items() if run.endswith(f"-{name}")}
 
     def taken_off(self) -> tuple[Any, ...]:
-        """Another value after any submission was deleted or removed."""
+        """Return a value that changes whenever a submission is deleted or removed."""
         if self._database is None:
             return ()
         return self._database.queue.last_taken_off()
 
     def removed(self) -> frozenset[int]:
-        """The numbers of all submissions that an administrator has removed."""
+        """Return the numbers of all submissions that an administrator has removed."""
         if self._database is None:
             return frozenset()
         with self._database.connections.reading() as rows:

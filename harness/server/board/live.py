@@ -1,10 +1,10 @@
-"""What runs and waits, as server-sent events: one JSON object a message, as `events.Event` has it.
+"""Running and waiting submissions as server-sent events: one JSON object for each message, as in `events.Event`.
 
     /live                     every submission
     /live/submission/NUMBER   one
 
-Everybody may listen to what everybody sees: whose submission it is and how far. What was wrong with it is told to its
-author alone, and so is how a trial ended; a board tells of what stands on it.
+Everybody may follow what the board shows to everybody: whose submission it is and how far it is. Only the author learns
+what was wrong, and how a trial ended.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from harness.server.store import DatabaseGone
 from harness.server.store.rows import Account
 
 PACE_S = 0.001
-"""For each stream that is open: so long each is told nothing after a message. All of them together take at most a tenth
-of a processor, at the 0.1 ms that a message takes."""
+"""The pause after each message, for each open stream. A message takes 0.1 ms, so all streams together take at most a
+tenth of a processor."""
 
 SILENCE_S = 15.0
-"""After so long without an event a comment is sent: it shows a proxy that the stream lives, and us who has gone."""
+"""After this time without an event a comment is sent. It shows a proxy that the stream lives, and shows the server
+whether the client has gone."""
 
 
 def routes(site: Site) -> APIRouter:
-    """The routes of the streams."""
+    """Return the routes of the streams."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     async def viewer(request: Request) -> Account | None:
@@ -58,7 +59,7 @@ def routes(site: Site) -> APIRouter:
 
 
 class _Stream(Response):
-    """A response that listens while it is sent, and not before or after: nothing is left where a client goes early."""
+    """A response that listens only while it is being sent, so that nothing remains if a client leaves early."""
 
     def __init__(self, serving: Serving, request: Request, submission: int | None, who: Account | None) -> None:
         super().__init__()
@@ -76,16 +77,16 @@ class _Stream(Response):
                 response = StreamingResponse(self._events(listener), headers=headers, media_type="text/event-stream")
                 await response(scope, receive, send)
         except TooManyListeners as error:
-            # EventSource gives up on anything but 200; the page stays readable.
-            headers = {**HEADERS, "Retry-After": "30", "Connection": "close"}  # its place is wanted by others
+            # EventSource gives up on any status but 200. The page stays readable.
+            headers = {**HEADERS, "Retry-After": "30", "Connection": "close"}  # free the connection for others
             refused = Response(f"{error}\n", 503, headers, "text/plain; charset=utf-8")
             await refused(scope, receive, send)
 
     async def _events(self, listener: Subscription) -> AsyncIterator[str]:
         yield "retry: 5000\n\n"
-        while not self._serving.closing:  # at the end browsers ask again, and find the next server
+        while not self._serving.closing:  # when the server ends, browsers reconnect to the next one
             events = [event for event in await listener.latest(SILENCE_S) if event.kind != "closing"]
             told = (event.for_its_author if event.user == self._who else event.for_others for event in events)
             yield "".join(f"data: {each}\n\n" for each in told if each) or ": nothing new\n\n"
-            # What comes meanwhile is told together: a message costs the server the same, however much is in it.
+            # Events that arrive meanwhile are sent together. A message costs the server the same whatever its length.
             await asyncio.sleep(PACE_S * self._hub.listeners)

@@ -1,4 +1,4 @@
-"""What is made once and kept while it is among those that were asked for last."""
+"""A cache of the values that were requested last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Made = TypeVar("Made")
 
 
 class MadeOnce(Generic[Made]):
-    """At most `most` values by their keys."""
+    """Holds at most `most` values by key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,7 +19,7 @@ class MadeOnce(Generic[Made]):
         self._keeping = threading.Lock()
 
     def get(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
-        """The value of `key`, which `make` makes where it is not kept. Two threads may both make it."""
+        """Return the value of `key`, which `make` makes if it is not cached. Two threads may both make it."""
         with self._keeping:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -32,7 +32,7 @@ class MadeOnce(Generic[Made]):
         return made
 
     def forget(self) -> None:
-        """Make all of it anew."""
+        """Clear the cache."""
         with self._keeping:
             self._kept.clear()
 

@@ -1,7 +1,7 @@
-"""What is one person's: signing in, the upload form, their submissions.
+"""The pages of one person: signing in, the upload form, and their submissions.
 
-Signing in takes the id that popcorn-cli keeps in ~/.popcorn.yaml; the browser then holds a session. Each form carries
-a token of that session (`sessions`), and goes the same way in as what popcorn-cli sends (`entry`).
+A person signs in with the id that popcorn-cli keeps in ~/.popcorn.yaml. The browser then holds a session. Each form
+carries a token of that session (`sessions`). Uploads pass through `admission`, as those of popcorn-cli do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import UploadFile
 
-from harness.server import entry, removal, sessions
+from harness.server import admission, removal, sessions
 from harness.server.board.answers import PageRoute, page
 from harness.server.board.site import Site
 from harness.server.limits import Rate, asker
@@ -30,14 +30,14 @@ MODES = (
 )
 ON_A_PAGE = 50
 SIGN_INS, SIGN_INS_S = 20, 60.0
-"""So many from one address in so many seconds: nobody tries ids at leisure."""
+"""The most attempts from one address in this many seconds, so that nobody can try many ids."""
 
 _FORM: dict[str, int] = {"max_files": 1, "max_fields": 20}
-"""`guard` has already limited how long it is, and how slowly it may come."""
+"""`guard` has already limited the length of a form and the time in which it must arrive."""
 
 
 def routes(site: Site) -> APIRouter:
-    """The routes of these pages."""
+    """Return the routes of these pages."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     sign_ins = Rate(SIGN_INS, SIGN_INS_S)
 
@@ -150,7 +150,7 @@ def routes(site: Site) -> APIRouter:
             who = signed_in(request)
             try:
                 asked = site.serving.competition(competition)
-                return entry.accept(site.serving, who, asked, gpu, mode, name, source)[0]
+                return admission.accept(site.serving, who, asked, gpu, mode, name, source)[0]
             except Denied as error:
                 values = _choices(site, competition)
                 headers = {"Retry-After": str(error.retry_s)} if error.retry_s is not None else {}
@@ -164,7 +164,8 @@ def routes(site: Site) -> APIRouter:
 
 
 def seen_submission(site: Site, number: int, who: Account | None) -> SubmissionRow:
-    """A submission that `who` may see. Raises Denied 404: also for another's that was deleted, or is a trial."""
+    """Return a submission that `who` may see. Raises Denied 404, also for a deleted submission or another person's
+    trial."""
     row = site.serving.database.queue.submission(number) if 0 < number < 2**63 else None
     own = row is not None and who is not None and who.id == row.user_id
     if row is None or row.deleted_at is not None or not (own or row.mode is Mode.LEADERBOARD):
@@ -181,7 +182,7 @@ def _choices(site: Site, competition: str) -> dict[str, object]:
 
 
 def _inside(address: object) -> str:
-    """Where to go after signing in: a page of this server, whatever the form says."""
+    """Return where to go after signing in: always a page of this server, whatever the form says."""
     inside = isinstance(address, str) and address.startswith("/") and not address.startswith(("//", "/\\"))
     plain = isinstance(address, str) and address.isascii() and address.isprintable() and "\\" not in address
     return str(address) if inside and plain else "/mine"

@@ -1,4 +1,4 @@
-"""The pages that anybody may look at: the front page, a board, a run, two runs held against each other."""
+"""The public pages: the front page, a board, a run, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from harness.verbs.compare import Versions
 
 HTML = "text/html; charset=utf-8"
 MOST_COMPARED_LINES = 2_000
-"""Of each of two sources whose difference is shown: what it takes grows with the square."""
+"""The most lines of a source whose difference is shown. The time grows with the square of the length."""
 MOST_COMPARED_CHARACTERS = HIGHLIGHTED_CHARACTERS
 LATEST_RECORDS = 12
 WAITING_SHOWN = 50
@@ -42,7 +42,7 @@ _MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 
 
 def routes(site: Site) -> APIRouter:
-    """The routes of these pages."""
+    """Return the routes of these pages."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @router.get("/")
@@ -52,7 +52,7 @@ def routes(site: Site) -> APIRouter:
     @router.get("/board/{problem}/{device}")
     def board(request: Request, problem: str, device: str) -> Response:
         live, who = board_of(site, problem, device), site.account(request)
-        # A form sends its empty fields, too: the address says what is asked and no more.
+        # A form sends its empty fields, too. The address keeps only the effective ones.
         asked = Asked.of(request.query_params)
         tag = etag(request, live.revision, _viewer(request, who), fingerprint("board.css"), _moods(site))
 
@@ -97,7 +97,7 @@ def routes(site: Site) -> APIRouter:
 
 
 def board_of(site: Site, problem: str, device: str) -> LiveBoard:
-    """Raises Denied 404."""
+    """Return a board. Raises Denied 404."""
     live = site.board(problem, device)
     if live is None:
         raise Denied(404, "there is no such board: no run of this problem on this device is stored here")
@@ -105,12 +105,12 @@ def board_of(site: Site, problem: str, device: str) -> LiveBoard:
 
 
 def _viewer(request: Request, who: Account | None) -> str:
-    """What of whoever looks a page shows: their name, and in its forms the token of their session."""
+    """Return the parts of a page that depend on the viewer: their name, and the token in its forms."""
     return f"{who.name} {sessions.csrf_token(request)}" if who is not None else ""
 
 
 def _moods(site: Site) -> str:
-    """What of the competitions a board shows."""
+    """Return a digest of the facts about competitions that a board shows."""
     return digest(*(f"{c.name}{c.title}{c.problem}{c.over()}{c.begun()}" for c in site.serving.competitions().values()))
 
 
@@ -141,7 +141,7 @@ OF_EVAL = (
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A run that may be shown. `opened`: with its source and what it printed."""
+    """A run that may be shown. `opened`: with its source and its output."""
 
     run: Run
     source: str | None
@@ -153,7 +153,8 @@ class ShownRun:
 
 
 def _shown_run(site: Site, run_id: str, who: Account | None) -> ShownRun:
-    """Raises Denied 404, also for a run that this person must not see: whether there is one is nobody's business."""
+    """Return a run. Raises Denied 404, also for a run that this person must not see, so that its existence stays
+    hidden."""
     found = shown_run(site, run_id, who)
     if found is None:
         raise Denied(404, "there is no such run")
@@ -217,7 +218,7 @@ def _run(site: Site, found: ShownRun) -> dict[str, object]:
 
 @functools.lru_cache(maxsize=32)
 def _highlighted(source: str) -> Markup:
-    """Colouring a long source takes longer than all else of its page."""
+    """Colour a source. For a long source this takes longer than the rest of its page, so the result is cached."""
     return highlighted(source)
 
 
@@ -230,7 +231,8 @@ def _flat(value: object) -> str:
 
 
 def compared_runs(site: Site, a: str, b: str, who: Account | None) -> tuple[ShownRun, ShownRun, Comparison]:
-    """Two runs that `who` may see, B held against A. Raises Denied 404, UsageError where that makes no sense."""
+    """Return two runs that `who` may see, and the comparison of B with A. Raises Denied 404, and UsageError if they
+    cannot be compared."""
     old, new = _shown_run(site, a, who), _shown_run(site, b, who)
     return old, new, compare.compare(site.results.root, Versions(old.run, new.run, b"", b""))
 
@@ -255,7 +257,7 @@ def _compared(old: ShownRun, new: ShownRun, found: Comparison) -> dict[str, obje
 
 
 def why_not_compared(*sources: str | None) -> str:
-    """Why the difference of two sources is not shown, in a sentence; "" where it is."""
+    """Return why the difference of two sources is not shown, in a sentence, or "" if it is shown."""
     if None in sources:
         return "The sources are not both shown to you."
     shown = [source for source in sources if source is not None]
@@ -271,10 +273,10 @@ def why_not_compared(*sources: str | None) -> str:
 
 @functools.lru_cache(maxsize=64)
 def difference(a: str, b: str, names: tuple[str, str]) -> tuple[tuple[Markup, str], ...]:
-    """The lines of the unified diff, each with its kind: add, del, hunk, head or same."""
+    """Return the lines of the unified diff, each with its kind: add, del, hunk, head or same."""
     kinds = {"+": "add", "-": "del", "@": "hunk"}
     lines = difflib.unified_diff(lines_of(a), lines_of(b), *names, n=CONTEXT_LINES, lineterm="")
-    # A source is shown as it is, but for what nobody would see.
+    # Only invisible characters of a source are replaced.
     return tuple(
         (escape(legible(line)), "head" if number < 2 else kinds.get(line[:1], "same"))
         for number, line in enumerate(lines)

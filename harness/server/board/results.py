@@ -1,9 +1,9 @@
-"""The boards as pages show them: held in memory, and brought up to date when a run file comes, changes or goes.
+"""The boards, held in memory and updated when a run file is added, changed or removed.
 
     results/**.json ─► records.Index, each file parsed once ─► Results: a LiveBoard a problem and device ─► pages
 
 A look at the folders costs some stats. Only where one of them has changed are its files looked at: of many those that
-came, went or were replaced (`listing`), and now and then all. Only boards whose runs have changed are ranked anew.
+came, went or were replaced (`file_names`), and now and then all. Only boards whose runs have changed are ranked anew.
 Pages read what is there and wait for nothing.
 """
 
@@ -31,16 +31,16 @@ from harness.records.scan import SETTLED_NS, TIERS
 from harness.records.store import Store
 from harness.records.tables import cases_of
 from harness.render.legible import without_paths
+from harness.server.board.file_names import FileNames
 from harness.server.board.ledger import Ledger, Origin
-from harness.server.board.listing import Listing
 from harness.server.board.same_source import authors_to_merge, merged
 from harness.server.store import DatabaseGone
 
 LOOK_S = 2.0
-"""From one look at the folders to the next."""
+"""The seconds between two looks at the folders."""
 
 TRIALS = "trials"
-"""Beside the TIERS of results/: runs that are not for boards, which their authors see."""
+"""A folder beside the TIERS of results/. Its runs are on no board; their authors see them."""
 
 Key = tuple[str, str]
 """A problem's name and a device's folder."""
@@ -50,12 +50,13 @@ Key = tuple[str, str]
 class LiveBoard:
     """A problem on one device.
 
-    records: the runs that were the best until then. texts: of each ranked run, by its id, what `figures` reads. best:
-    where no floor is known, the least latency on each case, by its key. origins: by run id whose submission it is,
-    where the server judged it. of_competition: by its name the run that stands for each of its submissions, of its own
-    runs alone: what one sends to another competition changes nothing. revision: another text after any change of what
-    is here. confidence: of the intervals. worker_timed_too: a board without any other ranked run may rank those that
-    the submissions' own processes timed.
+    `records`: the runs that were the best when they were made. `texts`: by the id of a ranked run, the text that
+      `figures` reads. `best`: without a known floor, the least latency on each case, by the case's key. `origins`: by
+      run id, the submission behind it, if the server judged it. `of_competition`: by a competition's name, the run that
+      stands for each of its submissions, from runs in that competition only. `revision`: a text that changes whenever
+      anything here changes.
+    `confidence`: of the intervals. `worker_timed_too`: a board without other ranked runs may rank runs that the
+      submissions' own processes timed.
     """
 
     problem: Problem
@@ -73,7 +74,7 @@ class LiveBoard:
     worker_timed_too: bool
 
     def without(self, removed: Set[int]) -> LiveBoard:
-        """The board without these submissions, whose files may still be there."""
+        """Return the board without these submissions, whose files may still exist."""
         if not removed:
             return self
         gone = {run for number in removed & self._runs_of.keys() for run in self._runs_of[number]}
@@ -101,18 +102,18 @@ class LiveBoard:
         return found
 
     def figures(self, run: str) -> tuple[CaseFigures, ...]:
-        """What a ranked run measured, case by case."""
+        """Return the measurements of a ranked run, case by case."""
         return cases_of(self.texts[run]) if run in self.texts else ()
 
     def author(self, run: str) -> str:
-        """Who sent what this run judged; "" where the server did not judge it."""
+        """Return the author of the submission that this run judged, or "" if the server did not judge it."""
         origin = self.origins.get(run)
         return origin.user if origin else ""
 
 
 @dataclass
 class _Look:
-    """What the last look found."""
+    """The findings of the last look."""
 
     folders: dict[str, int] = field(default_factory=dict)
     problems: dict[str, int] | None = None
@@ -123,7 +124,7 @@ class _Look:
 
 
 class Results:
-    """The boards of the problems of `root` over the runs under `root/results`. `ledger` says whose runs they are."""
+    """The boards of the problems of `root`, over the runs under `root/results`. `ledger` knows whose runs they are."""
 
     def __init__(self, root: Path, ledger: Ledger | None = None) -> None:
         self.root = root
@@ -132,7 +133,7 @@ class Results:
         self._ledger = ledger or Ledger(None)
         self._boards: dict[Key, LiveBoard] = {}
         self._look = _Look()
-        self._listing = Listing(root / "results")
+        self._files = FileNames(root / "results")
         self._prepared: dict[str, int] | None = None
         self._refreshing = threading.Lock()
         self._awake, self._ended = threading.Event(), threading.Event()
@@ -141,7 +142,7 @@ class Results:
 
     @property
     def boards(self) -> Mapping[Key, LiveBoard]:
-        """As of the last look; a later one replaces the mapping and leaves this one as it is."""
+        """The boards as of the last look. A later look replaces the mapping and does not change this one."""
         return self._boards
 
     def start(self) -> None:
@@ -157,17 +158,17 @@ class Results:
             self._thread.join()
 
     def prepare(self) -> None:
-        """Read the problems' files now, which takes longer than most answers, and would take it from these later."""
+        """Read the problems' files now. This takes longer than most answers and would delay the first ones."""
         self._prepared = self._files_of_problems()
         self._load_problems()
 
     def _as_prepared(self, problems: dict[str, int]) -> bool:
-        """Whether the files are those that were read before the first look."""
+        """Whether the files are those that `prepare` read."""
         prepared, self._prepared = self._prepared, None
         return prepared == problems
 
     def wake(self) -> None:
-        """Look at once: a run was stored, or a submission was removed. In any thread."""
+        """Look at once, because a run was stored or a submission removed. Callable from any thread."""
         self._awake.set()
 
     def _keep_looking(self) -> None:
@@ -178,29 +179,29 @@ class Results:
                 self.fault = without_paths("; ".join(self._faults)) or None
             except DatabaseGone as error:  # it may come back
                 self.fault = error.told
-            except PodiumError as error:  # so may a disk
+            except PodiumError as error:  # a disk may come back, too
                 self.fault = without_paths(error.message)
-            except Exception as error:  # pages go on with what is known, and the front page says so
+            except Exception as error:  # pages show the last known boards, and the front page shows the fault
                 self.fault = f"the results could not be read: {type(error).__name__}"
             self._awake.wait(LOOK_S)
 
     def refresh(self) -> bool:
-        """Bring the boards up to date; whether any has changed. Raises InfrastructureError."""
+        """Bring the boards up to date. Return whether any has changed. Raises InfrastructureError."""
         with self._refreshing:
-            folders, problems, taken_off = self._listing.folders(), self._files_of_problems(), self._ledger.taken_off()
+            folders, problems, taken_off = self._files.folders(), self._files_of_problems(), self._ledger.taken_off()
             look = self._look
             same = (folders, problems, taken_off) == (look.folders, look.problems, look.taken_off)
-            whole = self._listing.whole_is_due
+            whole = self._files.whole_is_due
             if same and look.settled and (look.whole or not whole):
                 return False
-            changed_files = self._listing.changed(folders)
+            changed_files = self._files.changed(folders)
             if problems != self._look.problems and not self._as_prepared(problems):
                 self._load_problems()
             settled_ns = time.time_ns() - SETTLED_NS
             began_s = time.monotonic()
             with Store(self.root).index(None if whole else changed_files) as index:
                 if whole:
-                    self._listing.looked_at_all(time.monotonic() - began_s)
+                    self._files.looked_at_all(time.monotonic() - began_s)
                 revisions = index.revisions()
                 anew = problems != self._look.problems
                 changed = {key for key, text in revisions.items() if anew or text != look.revisions.get(key)}
@@ -214,11 +215,11 @@ class Results:
             self._boards = {key: boards[key] for key in sorted(boards) if boards[key].runs}
             settled = all(touched < settled_ns for touched in folders.values())
             self._look = _Look(folders, problems, revisions, settled, whole, taken_off)
-            self._listing.taken_in()
+            self._files.taken_in()
             return bool(changed)
 
     def _load_problems(self) -> None:
-        """What the problems' files say; one that cannot be read stays as it was."""
+        """Load the problems. A problem that cannot be read stays as it was."""
         loaded, faults = {}, []
         for name in self._names():
             try:
@@ -230,11 +231,11 @@ class Results:
         self._problems, self._faults = loaded, faults
 
     def _files_of_problems(self) -> dict[str, int]:
-        """When each file that says what a problem is was last changed."""
+        """Return when each file that defines a problem last changed."""
         return {path: ns for name in self._names() for path, ns in catalog.changed_ns(self.root, name).items()}
 
     def _names(self) -> list[str]:
-        """Of the problems; of imported ones those that have runs."""
+        """Return the names of the problems, and of imported ones those that have runs."""
         results = self.root / "results"
         theirs = [name for name in imported.paths(self.root) if any((results / tier / name).is_dir() for tier in TIERS)]
         return [*catalog.problem_names(self.root), *theirs]
@@ -282,14 +283,14 @@ class Results:
         return {(problem.name, device): made}
 
     def board(self, problem: str, device: str) -> LiveBoard | None:
-        """One of them as of now: what an administrator removed this moment is not on it. Raises DatabaseGone."""
+        """Return a board as of now, without submissions that an administrator has just removed. Raises DatabaseGone."""
         found = self._boards.get((problem, device))
         return found.without(self._ledger.removed()) if found is not None else None
 
     def run(self, run_id: str) -> tuple[str, Run] | None:
-        """The path under results/ and the run of this id; None where there is none, or it cannot be read.
+        """Return the path under results/ and the run of this id, or None if there is none that can be read.
 
-        A run's file is called by its id, so no list of them is needed.
+        A run's file is named after its id, so no list of runs is needed.
         """
         if not run_id or any(mark in run_id for mark in "/\\\0") or len(run_id) > 200:
             return None
@@ -300,13 +301,13 @@ class Results:
                 try:
                     if path.is_file():
                         return str(path.relative_to(results)), load_run(path)
-                except (OSError, ValueError):  # a name too long for a file, or no run
+                except (OSError, ValueError):  # the name is too long for a file, or the file is not a run
                     continue
         return None
 
 
 def _best(texts: Iterable[str]) -> dict[str, float]:
-    """The least latency of any of these runs on each case, by the case's key."""
+    """Return the least latency of any of these runs on each case, by the case's key."""
     found: dict[str, float] = {}
     for text in texts:
         for figure in cases_of(text):
@@ -316,5 +317,5 @@ def _best(texts: Iterable[str]) -> dict[str, float]:
 
 
 def digest(*parts: str) -> str:
-    """A short text that is another one if any of `parts` is."""
+    """Return a short text that changes if any of `parts` changes."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -1,7 +1,7 @@
-"""One person's source is one entry of a board, whatever its files were called: the latest name is its name.
+"""Merge one person's runs of the same source into one board entry, under the latest of the files' names.
 
-All runs that the server judged of the source count for it, those of files with other names and of submissions that its
-author has deleted too. So nobody loses bad luck, or a wrong answer, by sending the same bytes under another name.
+All runs of the source that the server judged count, including those of files with other names and of submissions that
+the author has deleted. So nobody can shed bad luck or a wrong answer by sending the same bytes under another name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from harness.records.entry import Entry, of_present, standing
 from harness.server.board.ledger import Origin
 
 Judged = tuple[str, str, str]
-"""Of a run its id, the name of its submission, the hash of its source."""
+"""A run's id, its submission's name, and the hash of its source."""
 
 
 def authors_to_merge(judged: Iterable[Judged], origins: Mapping[str, Origin]) -> set[int]:
-    """Those of whom a source was judged under several names, or in a submission that they have deleted."""
+    """Return the authors with a source that was judged under several names, or in a submission that they have
+    deleted."""
     names: dict[tuple[int, str], set[str]] = defaultdict(set)
     found = set()
     for run, name, sha256 in judged:
@@ -34,7 +35,8 @@ def authors_to_merge(judged: Iterable[Judged], origins: Mapping[str, Origin]) ->
 def merged(
     entries: Sequence[Entry], runs: Iterable[Entry], origins: Mapping[str, Origin], problem: Problem
 ) -> list[Entry]:
-    """The entries of a board, those of the authors of `runs` made anew. `runs`: all that these authors have there."""
+    """Return the entries of a board with those of the authors of `runs` made again. `runs`: all runs of these authors
+    on the board."""
     by_author: dict[int, list[Entry]] = defaultdict(list)
     for run in runs:
         by_author[origins[run.id].user_id].append(run)
@@ -43,7 +45,8 @@ def merged(
 
 
 def _of_author(runs: Sequence[Entry], origins: Mapping[str, Origin], problem: Problem) -> list[Entry]:
-    """One a source, of the problem's present files or, where there is none of a name, of older ones."""
+    """Return one entry for each source, from the problem's present files. A name without such an entry gets one from
+    older files."""
     of_files: dict[tuple[int, str], list[Entry]] = defaultdict(list)
     for run in runs:
         of_files[run.revision, run.problem_sha256].append(run)

@@ -1,4 +1,4 @@
-"""What every page needs: the server, the boards, the templates, the addresses of pages."""
+"""Shared by all pages: the server, the boards, the templates, and the addresses of pages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from harness.server.verdicts import progress_for_others
 
 HERE = Path(__file__).parent
 ASSETS = {"report.css": html.TEMPLATES, "board.css": HERE / "static", "board.js": HERE / "static"}
-"""The files that pages refer to, by the folder that each lies in."""
+"""The static files of pages, with the folder of each."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One server's pages. `results`: its boards; `ledger`: whose runs they are."""
+    """One server's pages. `results`: its boards. `ledger`: the submissions behind runs."""
 
     serving: Serving
     results: Results
@@ -44,18 +44,22 @@ class Site:
         return {key: live for key, live in self.results.boards.items() if self.serving.shows(key[0])}
 
     def board(self, problem: str, device: str) -> LiveBoard | None:
-        """One of them; None where there is none, or its problem is not shown. Raises DatabaseGone."""
+        """Return a board, or None if there is none or its problem is not shown. Raises DatabaseGone."""
         return self.results.board(problem, device) if self.serving.shows(problem) else None
 
     def account(self, request: Request) -> Account | None:
-        """Who looks, if they have signed in. Raises DatabaseGone."""
+        """Return the account of the viewer, if signed in. Raises DatabaseGone."""
         return sessions.account(request, self.serving.database.people)
 
     def may_see(self, path: str, run: str, who: Account | None) -> tuple[bool, bool]:
-        """Whether a run is shown to `who` at all, and whether with its source and what it printed, which may tell the
-        source. Of a submission its competition decides; a trial is its author's alone. A run of `eval`, or of a server
-        that is not this one, is shown, with its source once it is published. Of a problem that is not shown its author
-        alone sees a run. `path`: the run's file under results/."""
+        """Return whether a run is shown to `who`, and whether its source and output are shown, too. The output may
+        reveal the source.
+
+        For a submission, its competition decides. A trial is shown only to its author. A run of `eval` or of another
+        server is shown; its source is shown once the run is published. If a problem is not shown, only the author sees
+        a run of it.
+        `path`: the run's file under results/.
+        """
         origin = self.ledger.origins([run]).get(run)
         shown = self.serving.shows(path.split("/")[1])
         if origin is None:
@@ -72,54 +76,54 @@ class Site:
 
     def _shows_source(self, origin: Origin, who: Account | None) -> bool:
         competition = self.serving.competitions().get(origin.competition)
-        if competition is None:  # taken down: what it allowed is not known any more
+        if competition is None:  # it was taken down, so its rule is unknown
             return False
         return competition.shows_source(origin.user_id, who.id if who else None)
 
     def render(self, name: str, request: Request, account: Account | None, **values: Any) -> str:
-        """A page for `account`."""
+        """Return a page for `account`."""
         return render(name, account=account, csrf=sessions.csrf_token(request) if account else "", **values)
 
 
 def render(name: str, **values: Any) -> str:
-    """The template `name` with these values."""
+    """Render the template `name` with these values."""
     return _environment().get_template(name).render(**values)
 
 
 def board_address(problem: str, device: str, kind: str = "") -> Markup:
-    """Of a board's page; `kind`: of its data, such as board.csv."""
+    """Return the address of a board's page, or of its data, if `kind` is a name such as board.csv."""
     return _address("board", problem, device, *([kind] if kind else []))
 
 
 def run_address(run: str, kind: str = "") -> Markup:
-    """Of a run's page; `kind`: of its data, such as run.json."""
+    """Return the address of a run's page, or of its data, if `kind` is a name such as run.json."""
     return _address("run", run, *([kind] if kind else []))
 
 
 def submission_address(number: int) -> Markup:
-    """Of a submission's page."""
+    """Return the address of a submission's page."""
     return _address("submission", str(number))
 
 
 def compare_address(a: str, b: str) -> Markup:
-    """Of the page that holds two runs against each other."""
+    """Return the address of the page that compares two runs."""
     return _address("compare", a, b)
 
 
 def asset_address(name: str) -> Markup:
-    """Of a static file; another one after it has changed, so that browsers keep it for good."""
+    """Return the address of a static file. It changes with the file, so that browsers can cache it forever."""
     return Markup(f"/static/{fingerprint(name)}/{name}")
 
 
 @functools.cache
 def asset(name: str) -> bytes:
-    """A static file's content."""
+    """Return the content of a static file."""
     return (ASSETS[name] / name).read_bytes()
 
 
 @functools.cache
 def fingerprint(name: str) -> str:
-    """Of a static file."""
+    """Return the fingerprint of a static file."""
     return hashlib.sha256(asset(name)).hexdigest()[:12]
 
 
@@ -146,7 +150,7 @@ def _environment() -> Environment:
 
 
 def shown_run(site: Site, run_id: str, who: Account | None) -> tuple[str, Run, bool] | None:
-    """The path, the run and whether its source is shown; None where there is nothing to show."""
+    """Return the path, the run and whether its source is shown, or None if nothing may be shown."""
     found = site.results.run(run_id)
     if found is None:
         return None

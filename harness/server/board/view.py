@@ -1,6 +1,6 @@
-"""A board as one page shows it: which rows, in which order, of what the address asks for; and the heat map.
+"""The content of a board's page: the rows that the address asks for, in its order, and the heat map.
 
-Everything asked for stands in the address, so that a link shows the same: ?q=fp8&sort=error&page=2.
+The address holds the whole question, so that a link shows the same page: ?q=fp8&sort=error&page=2.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from harness.server.board.results import LiveBoard
 from harness.verbs.report import Sheet
 
 ROWS = 50
-"""Submissions on a page."""
+"""The submissions on a page."""
 POINTS = 100
-"""Of a board's best submissions those that its plots show beside the records."""
+"""The most submissions in the plots of a board, the best ones, besides the records."""
 SHADES = 10
 DUELS = 3
 WHOLES = 32
-"""Of boards and competitions that are kept between two pages."""
+"""The most boards and competitions that are cached."""
 
 UNKNOWN = "?"
-"""No competition's name."""
+"""Stands for every unknown competition."""
 
 _LONGEST_QUESTION = 100
 
@@ -44,7 +44,7 @@ SORTS = ("score", "limit", "error", "age", "name", "author")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the address asks of a board."""
+    """The question that the address asks of a board."""
 
     q: str = ""
     tolerance: str = ""
@@ -54,7 +54,7 @@ class Asked:
 
     @staticmethod
     def of(query: Mapping[str, str]) -> Asked:
-        """What makes no sense is left out."""
+        """Parse a query. Invalid values are ignored."""
         text = {name: query.get(name, "")[:_LONGEST_QUESTION] for name in ("q", "tolerance", "competition")}
         sort = query.get("sort", "score")
         number = query.get("page", "1")
@@ -62,8 +62,8 @@ class Asked:
         return Asked(**text, sort=sort if sort in SORTS else "score", page=max(page, 1))
 
     def address(self, **changes: str | int) -> Markup:
-        """The query of the same question with `changes`."""
-        # A changed filter or order begins at the first page.
+        """Return the query of the same question with `changes`."""
+        # A changed filter or order starts at the first page.
         asked = replace(self, **({"page": 1} | changes))  # type: ignore[arg-type]
         plain = Asked()
         given = {n: v for n in Asked.__dataclass_fields__ if (v := getattr(asked, n)) != getattr(plain, n)}
@@ -72,7 +72,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A submission on a board's page. `place` is None where it is not ranked."""
+    """A submission on a board's page. `place`: None if it is not ranked."""
 
     entry: Entry
     place: Standing | None
@@ -82,7 +82,7 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class Shade:
-    """A cell of the heat map: what it says, and how dark it is, 0 to SHADES - 1; None where nothing was timed."""
+    """A cell of the heat map: its text, and its darkness from 0 to SHADES - 1, or None if nothing was timed."""
 
     text: str = ""
     shade: int | None = None
@@ -91,7 +91,7 @@ class Shade:
 
 @dataclass(frozen=True)
 class Heat:
-    """Rows by columns of cases. `against`: the floor, or where none is known the board's best on each case."""
+    """Rows by columns of cases. `against`: the floor, or without a known floor the board's best on each case."""
 
     columns: tuple[tuple[str, ...], ...]
     shared: str
@@ -101,8 +101,8 @@ class Heat:
 
 @dataclass(frozen=True)
 class Whole:
-    """What of a board is the same on each of its pages, whatever is asked but a competition. What it is called
-    is said in `Shown`. `duels`: the first neighbours that only a duel can tell apart."""
+    """The parts of a board that are the same on all of its pages, for a given competition. `Shown` describes the names.
+    `duels`: the first neighbours that only a duel can tell apart."""
 
     board: Board
     rivals: bool
@@ -118,8 +118,9 @@ class Whole:
 
 @dataclass(frozen=True)
 class Shown:
-    """All that a board's page shows. `whole.rivals`: a baseline is ranked. `whole.floors`: the formats that the floors
-    are of, none where no floor is known. `found` and the like: how many fit the filter, of which a page shows some."""
+    """The content of a board's page. `whole.rivals`: whether a baseline is ranked. `whole.floors`: the formats of the
+    floors, empty without a known floor. `found`, `verified_found`, `left_out_found`: how many match the filter; a page
+    shows only some of them."""
 
     live: LiveBoard
     whole: Whole
@@ -136,7 +137,7 @@ class Shown:
 
 
 def show(live: LiveBoard, asked: Asked) -> Shown:
-    """What `asked` shows of a board. A board may have thousands of rows, of which a page makes its own alone."""
+    """Return the page that `asked` asks for. A board may have thousands of rows; only those of the page are made."""
     whole = _whole(live, asked.competition)
     board, standings = whole.board, whole.board.standings
     filtered = bool(asked.q or asked.tolerance)
@@ -167,14 +168,14 @@ _kept: MadeOnce[Whole] = MadeOnce(WHOLES)
 
 
 def _whole(live: LiveBoard, competition: str) -> Whole:
-    """Made once for each state of a board. All names of competitions that it does not know are one, so that nobody
-    drives out what others look at by making names up."""
+    """Return the shared parts, cached for each state of a board. All unknown names of competitions share one entry, so
+    that nobody can displace others' entries by inventing names."""
     known = competition if competition in live.of_competition else competition and UNKNOWN
     return _kept.get((live.revision, known), lambda: _made(live, competition))
 
 
 def forget() -> None:
-    """Make all of it anew."""
+    """Clear the cache."""
     _kept.forget()
 
 
@@ -202,7 +203,7 @@ def _row(live: LiveBoard, entry: Entry, place: Standing | None = None) -> BoardR
 
 
 def _of_competition(live: LiveBoard, competition: str) -> Board:
-    """The board, or the one of a competition's submissions and the problem's baselines alone."""
+    """Return the board, or the board of a competition's submissions and the problem's baselines."""
     if not competition:
         return live.board
     names = live.problem.baselines
@@ -213,7 +214,7 @@ def _of_competition(live: LiveBoard, competition: str) -> Board:
 
 
 def _records(board: Board) -> tuple[Entry, ...]:
-    """Of the runs that stand on `board` those that were faster than every one before."""
+    """Return the runs on `board` that were faster than every earlier one."""
     found: list[Entry] = []
     for entry in sorted((standing.entry for standing in board.standings), key=lambda e: (e.started_at, e.id)):
         if not found or (entry.score_ns or math.inf) < (found[-1].score_ns or math.inf):
@@ -231,7 +232,7 @@ def _fits(live: LiveBoard, entry: Entry, asked: Asked) -> bool:
 
 
 def _sorted(live: LiveBoard, standings: Sequence[Standing], sort: str) -> Sequence[Standing]:
-    """Each order is the one that somebody who asks for it wants to see the beginning of."""
+    """Sort the rows. Each order begins with the rows that are most interesting in it."""
     match sort:
         case "limit":
             return sorted(standings, key=lambda s: -(s.of_limit or 0.0))
@@ -243,11 +244,11 @@ def _sorted(live: LiveBoard, standings: Sequence[Standing], sort: str) -> Sequen
             return sorted(standings, key=lambda s: s.entry.submission.casefold())
         case "author":
             return sorted(standings, key=lambda s: (not live.author(s.entry.id), live.author(s.entry.id)))
-    return standings  # the board's own
+    return standings  # the board's own order
 
 
 def _heat(live: LiveBoard, rows: Sequence[BoardRow]) -> Heat | None:
-    """How near each shown submission is to the floor on each case."""
+    """Return how near each shown submission is to the floor on each case."""
     figures = [{figure.case.key: figure for figure in live.figures(row.entry.id)} for row in rows]
     cases = list({key: figure.case for each in figures for key, figure in each.items()}.values())
     if not cases:
@@ -291,7 +292,8 @@ def _moment(live: LiveBoard, entry: Entry) -> Moment | None:
 
 
 def age(moment: str) -> str:
-    """How long ago it was: `3 h`, `2 days`; "" for what is no date. No finer than pages are made anew (`etag`)."""
+    """Return how long ago a moment was: `3 h` or `2 days`, or "" if it is not a date. Pages are renewed every hour
+    (`etag`), so no finer."""
     began = plots.date(moment)
     if began is None:
         return ""

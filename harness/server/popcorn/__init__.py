@@ -1,11 +1,11 @@
-"""The HTTP interface that the stock popcorn-cli speaks: what it asks, and the answers that it understands.
+"""The HTTP interface of the stock popcorn-cli: its requests, and the answers that it understands.
 
-accounts      who asks; registering, joining
-submissions   boards, GPUs, submitting, one's own submissions, the ranked ones
-streams       the same as one stream of events, for older clients
-admin         what an administrator does with a token
-answers       runs as the client reads them
+    accounts      the account behind a request; registering, joining
+    submissions   boards, GPUs, submitting, a person's own submissions, the ranked ones
+    streams       submitting with a stream of events, for older clients
+    admin         an administrator's requests, with a token
+    answers       runs as the client reads them
 
-Two generations are served, v1.3.23 and those of July 2026 on: see docs/server.md. Both ignore keys that they do not
-know; `podium` is one such key, with what our own client wants to know beyond.
+Two generations are served, v1.3.23 and those from July 2026 on: see docs/server.md. Both ignore unknown keys. `podium`
+is such a key, with further facts for Podium's own client.
 """

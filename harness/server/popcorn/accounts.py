@@ -1,4 +1,4 @@
-"""Who asks: the header that popcorn-cli sends, registering a client, joining a competition."""
+"""The account behind a request: popcorn-cli's header, registering a client, joining a competition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REGISTRATIONS_PER_HOUR = 20
 
 
 async def serving_of(request: Request) -> Serving:
-    """The server that a request came to."""
+    """The server of a request."""
     found: Serving = request.app.state.serving
     return found
 
@@ -32,7 +32,7 @@ Asks = Annotated[str | None, Header(alias="x-popcorn-cli-id")]
 
 
 def client(serving: Here, x_popcorn_cli_id: Asks = None) -> Account:
-    """Whose client asks. Raises Denied 400, 401, 403."""
+    """Return the account of the client. Raises Denied 400, 401, 403."""
     if not x_popcorn_cli_id:
         raise Denied(400, "the header X-Popcorn-Cli-Id is missing: register, or put your cli_id into ~/.popcorn.yaml")
     if len(x_popcorn_cli_id) > LONGEST_ID:
@@ -53,7 +53,7 @@ Who = Annotated[Account, Depends(client)]
 
 
 def administrator(serving: Here, authorization: Annotated[str | None, Header()] = None) -> None:
-    """Raises Denied 401 for anyone who has not the administrator's token."""
+    """Raise Denied 401 without the administrator's token."""
     scheme, _, token = (authorization or "").partition(" ")
     if serving.admin_sha256 is None:
         raise Denied(401, "this server has no administrator's token: start it with PODIUM_ADMIN_TOKEN set")
@@ -63,13 +63,13 @@ def administrator(serving: Here, authorization: Annotated[str | None, Header()] 
 
 
 def router() -> APIRouter:
-    """Registering and joining."""
+    """Return the routes for registering and joining."""
     routes = APIRouter(tags=["accounts"])
     registrations = Rate(REGISTRATIONS_PER_HOUR, 3600)
 
     @routes.get("/auth/init")
     def register(request: Request, serving: Here, provider: Annotated[str, Query()] = "podium") -> dict[str, Any]:
-        """An id for ~/.popcorn.yaml. It is of use once an administrator has approved it."""
+        """Create an id for ~/.popcorn.yaml. It works once an administrator has approved it."""
         if provider not in ("discord", "github", "podium"):
             raise Denied(400, "the provider is discord, github or podium")
         wait_s = registrations.wait_s(asker(request))
@@ -79,7 +79,7 @@ def router() -> APIRouter:
 
     @routes.post("/user/join")
     def join(serving: Here, who: Who, code: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
-        """Join the competitions that an invite code is for."""
+        """Join the competitions of an invite code."""
         found = serving.database.people.join(who.id, code) if _CODE.fullmatch(code) else None
         if found is None:
             raise Denied(404, "this is no invite code, or somebody else has used it")

@@ -1,4 +1,4 @@
-"""What an administrator does with a token: stop and start, look, remove, put competitions up and down, invite."""
+"""An administrator's requests, with a token: stop and start, inspect, remove, open and close competitions, invite."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ MOST_INVITES = 1000
 
 
 def router() -> APIRouter:
-    """All under /admin; each needs the token."""
+    """Return all routes under /admin. Each needs the token."""
     routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(administrator)])
 
     @routes.post("/start")
     def start(serving: Here) -> dict[str, Any]:
-        """Take submissions again."""
+        """Accept submissions again."""
         if serving.closed_because == STOPPED:
             serving.closed_because = None
         return {"status": "ok", "accepting_jobs": serving.closed_because is None}
 
     @routes.post("/stop")
     def stop(serving: Here) -> dict[str, Any]:
-        """Take no submissions; what is queued is judged."""
+        """Accept no submissions. Queued ones are still judged."""
         if serving.closed_because is None:
             serving.closed_because = STOPPED
         return {"status": "ok", "accepting_jobs": False}
 
     @routes.get("/stats")
     def stats(serving: Here, last_day_only: Annotated[bool, Query()] = False) -> dict[str, Any]:
-        """How many submissions are in each state."""
+        """Count the submissions in each state."""
         since = stamp(datetime.now(UTC) - timedelta(days=1)) if last_day_only else ""
         by_state = serving.database.queue.totals(since)
         counted = {"num_submissions": sum(by_state.values()), "num_users": len(serving.database.people.all())}
@@ -50,7 +50,7 @@ def router() -> APIRouter:
 
     @routes.get("/submissions/{number}")
     def show(serving: Here, number: Number) -> dict[str, Any]:
-        """Anybody's submission."""
+        """Show any submission."""
         found = serving.database.queue.submission(number)
         if found is None:
             raise Denied(404, f"there is no submission {number}")
@@ -61,7 +61,7 @@ def router() -> APIRouter:
     def remove(
         serving: Here, number: Number, reason: Annotated[str, Query(max_length=500)] = "no reason was given"
     ) -> dict[str, Any]:
-        """Take anybody's submission off the board; its author is told the reason."""
+        """Take any submission off the board. Its author sees the reason."""
         if serving.database.queue.submission(number) is None:
             raise Denied(404, f"there is no submission {number}")
         removal.remove(serving.database, serving.root, number, one_line(reason) or "no reason was given")
@@ -69,7 +69,7 @@ def router() -> APIRouter:
 
     @routes.post("/leaderboards")
     def put_up(serving: Here, directory: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
-        """Show the competition of configs/competitions/DIRECTORY.yml, as that file is now."""
+        """Show the competition of configs/competitions/DIRECTORY.yml, as the file is now."""
         name = PurePosixPath(directory).name.lower()
         if not competitions.NAME.fullmatch(name):
             raise Denied(400, "a competition's name has a-z, 0-9, _ and - only")
@@ -80,7 +80,7 @@ def router() -> APIRouter:
 
     @routes.delete("/leaderboards/{name}")
     def take_down(serving: Here, name: str, force: Annotated[bool, Query()] = False) -> dict[str, Any]:
-        """Show a competition no more. Its submissions stay in the database."""
+        """Hide a competition. Its submissions stay in the database."""
         found = serving.competition(name)
         if not force and serving.database.queue.of_competition(found.name, limit=1):
             raise Denied(400, f"{found.name} has submissions: take it down with force")
@@ -93,13 +93,13 @@ def router() -> APIRouter:
         leaderboards: Annotated[list[str], Body(min_length=1, max_length=100)],
         count: Annotated[int, Body(ge=1, le=MOST_INVITES)] = 1,
     ) -> dict[str, Any]:
-        """New codes, each for one person and all of these competitions."""
+        """Create codes, each for one person and all of these competitions."""
         names = list(dict.fromkeys(serving.competition(name).name for name in leaderboards))
         return {"status": "ok", "leaderboards": names, "codes": serving.database.people.invite(names, count)}
 
     @routes.get("/leaderboards/{name}/invites")
     def invites(serving: Here, name: str) -> dict[str, Any]:
-        """The codes of a competition, and who has used them."""
+        """List the codes of a competition, and who has used them."""
         found = serving.competition(name)
         listed = [
             {"code": each.code, "created_at": each.created_at, "user_name": each.user, "used_at": each.used_at}
@@ -109,7 +109,7 @@ def router() -> APIRouter:
 
     @routes.delete("/invites/{code}")
     def revoke(serving: Here, code: str) -> dict[str, Any]:
-        """Take a code back. Who has joined by it is out."""
+        """Revoke a code. A person who joined with it loses access."""
         found = serving.database.people.revoke(code) if code.isascii() and code.isalnum() else []
         if not found:
             raise Denied(404, "there is no such invite code")
@@ -117,7 +117,7 @@ def router() -> APIRouter:
 
     @routes.post("/update-problems")
     def update_problems(serving: Here) -> dict[str, Any]:
-        """Problems are files of the server: nothing is fetched from anywhere."""
+        """Refuse: problems are files of the server, and nothing is fetched."""
         raise Denied(400, "this server fetches no problems: change its files, then create-leaderboard reads them again")
 
     return routes

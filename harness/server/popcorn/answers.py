@@ -1,4 +1,4 @@
-"""Runs, submissions and queues as popcorn-cli reads them. Scores in seconds, benchmarks in nanoseconds."""
+"""Runs, submissions and queues as popcorn-cli reads them. Scores are in seconds, benchmarks in nanoseconds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MODES = {
     Mode.LEADERBOARD: ("test", "benchmark", "leaderboard"),
     Mode.PROFILE: ("test", "profile"),
 }
-"""What is public of a submission in each mode. One for the leaderboard also has a secret run: in ours every input is
-secret, so it is the same."""
+"""The runs that the client sees for a submission in each mode. For a leaderboard submission it also expects a secret
+run. In Podium every input is secret, so both are the same run."""
 
 LONGEST_OUTPUT = 20_000
 
@@ -37,7 +37,7 @@ def _read(path: Path) -> Run:
 
 
 def run_of(root: Path, row: RunRow) -> Run | None:
-    """The run itself; None where its file cannot be read any more."""
+    """Return the run, or None if its file can no longer be read."""
     try:
         return _read(root / "results" / row.path)
     except ValueError:
@@ -45,7 +45,7 @@ def run_of(root: Path, row: RunRow) -> Run | None:
 
 
 def submission(serving: Serving, row: SubmissionRow) -> dict[str, Any]:
-    """GET /user/submissions/{id}."""
+    """Return the answer to GET /user/submissions/{id}."""
     queue = serving.database.queue
     runs = queue.runs(row.id)
     last = runs[-1] if runs and row.state.over else None
@@ -81,8 +81,8 @@ def submission(serving: Serving, row: SubmissionRow) -> dict[str, Any]:
 
 
 def told(row: SubmissionRow, last: RunRow | None) -> tuple[JobState, str | None]:
-    """A job's state and error as popcorn-cli is told them. One for the leaderboard that is not ranked has failed to
-    both generations of the client, though it is right."""
+    """Return a job's state and error for popcorn-cli. Both generations of the client expect that a leaderboard
+    submission without a rank has failed, even if it is right."""
     if row.removed_at is not None:
         return JobState.FAILED, f"removed by the organisers: {row.removed_because}"
     if word_of(row, last) == UNRANKED:
@@ -91,7 +91,7 @@ def told(row: SubmissionRow, last: RunRow | None) -> tuple[JobState, str | None]
 
 
 def status(row: SubmissionRow, state: JobState, position: int | None) -> str:
-    """What the client shows while it waits; of a job that is over its state alone."""
+    """Return the text that the client shows while it waits. For a finished job it is the state alone."""
     if state is JobState.PENDING and position is not None:
         return f"pending, number {position} in the queue"
     if state is JobState.RUNNING and row.progress:
@@ -100,7 +100,7 @@ def status(row: SubmissionRow, state: JobState, position: int | None) -> str:
 
 
 def runner_queue(serving: Serving, gpu: str) -> dict[str, Any]:
-    """How busy the cards of one kind are."""
+    """Return how busy the cards of one kind are."""
     queued, running = serving.database.queue.counts(gpu)
     cards = len(serving.cards.get(gpu, ()))
     return {
@@ -115,7 +115,7 @@ def runner_queue(serving: Serving, gpu: str) -> dict[str, Any]:
 
 
 def runs_of(row: SubmissionRow, last: RunRow, run: Run | None) -> list[dict[str, Any]]:
-    """The runs that the client asks for, of the one that decided."""
+    """Return the client's runs, made from the run that decided."""
     accepted = last.verdict == Verdict.ACCEPTED.value
     right = accepted or (run is not None and bool(run.checks) and _all_right(run))
     found = []
@@ -189,7 +189,8 @@ def _benchmark(measured: Measurement) -> dict[str, Any]:
 
 
 def _profiles(run: Run, cases: Sequence[ProfiledCase] | None = None) -> dict[str, Any]:
-    """Of all cases, or of these. The count is a number, and a report base64, as both generations want them."""
+    """Return the profiles of all cases, or of `cases`. Both generations expect a number as the count and base64 as the
+    report."""
     shown = run.profiles if cases is None else cases
     found: dict[str, Any] = {"check": "pass" if run.ending.verdict is Verdict.ACCEPTED else "fail"}
     found["benchmark-count"] = len(shown)
@@ -208,7 +209,7 @@ _RESULTS = {"test": _tests, "benchmark": _benchmarks, "profile": _profiles}
 
 
 def diagnostics(run: Run) -> dict[str, Any]:
-    """What the program printed, and why it ended."""
+    """Return the program's output and the reason why it ended."""
     compiled = run.ending.verdict is not Verdict.COMPILE_ERROR
     accepted = run.ending.verdict is Verdict.ACCEPTED
     why = "" if accepted else f"{run.ending.message}\n{run.ending.detail or ''}".strip()
@@ -223,7 +224,7 @@ def diagnostics(run: Run) -> dict[str, Any]:
 
 
 def full(row: SubmissionRow, last: RunRow, run: Run) -> dict[str, Any]:
-    """A result of a stream."""
+    """Return a result for a stream."""
     passed = error_of(run, row.mode) is None
     tables = {**_tests(run), **_benchmarks(run)}
     one = {
@@ -260,7 +261,7 @@ def full(row: SubmissionRow, last: RunRow, run: Run) -> dict[str, Any]:
 
 
 def _profiled(run: Run, one: dict[str, Any]) -> dict[str, Any]:
-    """`profile.0` and so on, a case each: the table, and an archive with the same as text and as JSON."""
+    """Return `profile.0` and so on, one for each case: the table, and an archive with the same as text and as JSON."""
     found = {}
     for number, each in enumerate(run.profiles):
         kept = io.BytesIO()
@@ -278,7 +279,7 @@ def _profiled(run: Run, one: dict[str, Any]) -> dict[str, Any]:
 
 
 def report(row: SubmissionRow, run: Run) -> str:
-    """The whole run in words, as `podium show` prints it."""
+    """Return the whole run as text, as `podium show` prints it."""
     from harness.render.run import parts
 
     return f"Submission {row.id}: {one_line(run.ending.message)}\n\n{document.text(parts(run))}"

@@ -1,10 +1,10 @@
-"""Submitting with the answer as a stream of events, as clients before July 2026 do; newer ones only to profile.
+"""Submitting with a stream of events as the answer. Clients before July 2026 always use it, newer ones only to profile.
 
-    status   every 15 s at least, and as the judge gets on     data: {"status": "processing", "elapsed_time", "message"}
-    result   accepted (and of the leaderboard: ranked)         data: {"status": "success", "results", "reports"}
+    status   at least every 15 s, and at the judge's steps     data: {"status": "processing", "elapsed_time", "message"}
+    result   accepted (for the leaderboard: ranked)            data: {"status": "success", "results", "reports"}
     error    anything else: the client exits with 1            data: {"status": "error", "detail"}
 
-The submission is queued like any other: whoever hangs up loses the stream alone.
+The submission is queued like any other: a client that hangs up loses only the stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastapi import APIRouter, File, UploadFile
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from harness.server import entry
+from harness.server import admission
 from harness.server.events import Event, Subscription
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Here, Who
@@ -30,20 +30,21 @@ from harness.server.verdicts import place
 
 STATUS_S = 15.0
 STEP_S = 2.0
-"""Between two status events that tell of steps."""
+"""The least time between two status events about steps."""
 
 
 def router() -> APIRouter:
-    """POST /profile/{board}/{gpu}, and at last POST /{board}/{gpu}/{mode}, which would take others' requests."""
+    """Return the routes POST /profile/{board}/{gpu} and POST /{board}/{gpu}/{mode}. The latter comes last, because it
+    would match other requests."""
     routes = APIRouter(tags=["streams"])
 
     @routes.post("/profile/{board}/{gpu}")
     def profile(serving: Here, who: Who, board: str, gpu: str, file: Annotated[UploadFile, File()]) -> dict[str, Any]:
-        """Profiling by Nsight Compute, as clients since July 2026 ask for it with options: it counts more than a
-        sandbox allows, so there are no reports of it here."""
+        """Refuse profiling by Nsight Compute, which clients since July 2026 request with options. It needs more access
+        than a sandbox allows."""
         competition = serving.competition(board)
         serving.gpu(competition, gpu)
-        entry.mode_of("profile", competition)
+        admission.mode_of("profile", competition)
         raise Denied(
             400, "there is no Nsight Compute in the sandbox: --mode profile without options has torch.profiler"
         )
@@ -52,14 +53,14 @@ def router() -> APIRouter:
     async def stream(
         serving: Here, who: Who, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()]
     ) -> StreamingResponse:
-        """Queue a file and tell how it gets on, until the verdict."""
+        """Queue a file and stream its progress until the verdict."""
         competition = serving.competition(board)
         source = await file.read()
         name = file.filename or ""
         stack = contextlib.ExitStack()
         try:
             listener = stack.enter_context(serving.hub.subscribe(competition=competition.name, account=who.id))
-            number, _ = await run_in_threadpool(entry.accept, serving, who, competition, gpu, mode, name, source)
+            number, _ = await run_in_threadpool(admission.accept, serving, who, competition, gpu, mode, name, source)
             listener.narrow(number)
         except BaseException:
             stack.close()
@@ -126,5 +127,5 @@ def _status(begun_s: float, message: str) -> str:
 
 
 def _event(kind: str, data: dict[str, Any]) -> str:
-    """One event; its data is one line, whatever is in it: JSON in ASCII has no line breaks."""
+    """Return one event. Its data is one line in any case: JSON in ASCII has no line breaks."""
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"

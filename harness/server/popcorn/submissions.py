@@ -1,4 +1,4 @@
-"""Boards, GPUs, submitting, one's own submissions, the ranked ones: the requests of popcorn-cli's commands."""
+"""The requests of popcorn-cli's commands: boards, GPUs, submitting, a person's own submissions, the ranked ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, File, Path, Query, UploadFile
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from harness.server import entry, removal
+from harness.server import admission, removal
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Asks, Here, Who, client
 from harness.server.serving import Denied, Serving
@@ -20,7 +20,7 @@ MOST_LISTED = 100
 
 
 def router() -> APIRouter:
-    """All but streams and what only administrators may."""
+    """Return all routes except streams and those for administrators."""
     routes = APIRouter(tags=["popcorn-cli"])
 
     @routes.get("/health")
@@ -31,7 +31,7 @@ def router() -> APIRouter:
 
     @routes.get("/leaderboards")
     def leaderboards(serving: Here) -> list[dict[str, Any]]:
-        """The competitions."""
+        """List the competitions."""
         return [
             {
                 "name": each.name,
@@ -48,12 +48,12 @@ def router() -> APIRouter:
 
     @routes.get("/gpus/{board}")
     def gpus(serving: Here, board: str) -> list[str]:
-        """Where a competition is judged."""
+        """List the GPUs of a competition."""
         return serving.gpus(serving.competition(board))
 
     @routes.get("/runner_queue/{gpu}")
     def runner_queue(serving: Here, gpu: str) -> dict[str, Any]:
-        """How busy the cards of one kind are."""
+        """Show how busy the cards of one kind are."""
         for known in serving.cards:
             if known.lower() == gpu.lower():
                 return answers.runner_queue(serving, known)
@@ -63,9 +63,9 @@ def router() -> APIRouter:
     async def submit(
         serving: Here, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()], asks: Asks = None
     ) -> dict[str, Any]:
-        """Queue a file. The answer comes at once, the verdict from GET /user/submissions/{id}."""
+        """Queue a file. The answer comes at once; the verdict comes from GET /user/submissions/{id}."""
         source = await file.read()
-        # One turn of a thread for all of it: to change threads takes as long as a query.
+        # All of it runs in one thread: switching threads takes as long as a query.
         return await run_in_threadpool(_submit, serving, asks, board, gpu, mode, file.filename or "", source)
 
     @routes.get("/user/submissions")
@@ -76,7 +76,7 @@ def router() -> APIRouter:
         limit: Annotated[int, Query()] = 50,
         offset: Annotated[int, Query()] = 0,
     ) -> list[dict[str, Any]]:
-        """One's own submissions, the newest first."""
+        """List the account's own submissions, the newest first."""
         _check_window(limit, offset)
         board = serving.competition(leaderboard).name if leaderboard else None
         found = serving.database.queue.of_user(who.id, board, limit, offset)
@@ -85,12 +85,12 @@ def router() -> APIRouter:
 
     @routes.get("/user/submissions/{number}")
     def show(serving: Here, who: Who, number: Number) -> dict[str, Any]:
-        """One submission with its source, its state and what came of it."""
+        """Show one submission with its source, its state and its result."""
         return answers.submission(serving, of(serving, who, number))
 
     @routes.get("/user/submissions/{number}/run")
     def run(serving: Here, who: Who, number: Number) -> Response:
-        """The run that decided one of one's submissions, in full; null where there is none."""
+        """Return the full run that decided a submission of the account, or null if there is none."""
         found = of(serving, who, number)
         runs = serving.database.queue.runs(number) if found.state.over else []
         last = answers.run_of(serving.root, runs[-1]) if runs else None
@@ -99,7 +99,7 @@ def router() -> APIRouter:
 
     @routes.delete("/user/submissions/{number}")
     def delete(serving: Here, who: Who, number: Number) -> dict[str, Any]:
-        """Take a submission back, until the deadline."""
+        """Delete a submission, until the deadline."""
         found = of(serving, who, number)
         competition = serving.competitions().get(found.competition)
         if competition is not None and competition.over():
@@ -115,7 +115,7 @@ def router() -> APIRouter:
         limit: Annotated[int, Query()] = 50,
         offset: Annotated[int, Query()] = 0,
     ) -> list[dict[str, Any]]:
-        """The board: everyone's best, the fastest first."""
+        """Return the board: each person's best, the fastest first."""
         _check_window(limit, offset)
         competition = serving.competition(board)
         on = serving.gpu(competition, gpu)
@@ -137,7 +137,7 @@ def router() -> APIRouter:
 
     @routes.get("/submission_count/{board}/{gpu}")
     def count(serving: Here, board: str, gpu: str, user_id: Annotated[str | None, Query()] = None) -> dict[str, int]:
-        """How many ranked runs a board has, of everyone or of one person."""
+        """Count the ranked runs of a board, of everyone or of one person."""
         competition = serving.competition(board)
         counts = serving.standings.of(competition.name, serving.gpu(competition, gpu)).ranked_runs
         return {"count": sum(count for user, count in counts.items() if user_id in (None, str(user)))}
@@ -150,7 +150,7 @@ def _submit(
 ) -> dict[str, Any]:
     who = client(serving, asks)
     competition = serving.competition(board)
-    submission, job = entry.accept(serving, who, competition, gpu, mode, file_name, source)
+    submission, job = admission.accept(serving, who, competition, gpu, mode, file_name, source)
     return {
         "details": {"id": submission, "job_status_id": job},
         "runner_queue": answers.runner_queue(serving, serving.gpu(competition, gpu)),
@@ -159,7 +159,7 @@ def _submit(
 
 
 def of(serving: Serving, who: Account, number: int) -> SubmissionRow:
-    """A submission of one's own. Raises Denied 404, 403."""
+    """Return a submission of the account. Raises Denied 404, 403."""
     found = serving.database.queue.submission(number)
     if found is None or (found.user_id == who.id and found.deleted_at is not None):
         raise Denied(404, f"there is no submission {number}")

@@ -1,12 +1,12 @@
-"""The server's database: who may submit, what was submitted, and the queue.
+"""The server's database: accounts, submissions and the queue.
 
     Database ─┬─► people   accounts, clients, sessions, invites, members
               └─► queue    submissions, jobs, states, runs
-    reading                what is asked of them
+    reading                queries
     connection             SQLite and PostgreSQL, used in one way; migrations/*.sql
-    rows                   what is read, as values
+    rows                   rows as values
 
-Runs themselves lie in results/, a file each, as those of `eval` do.
+The runs themselves are files in results/, like those of `eval`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["Database", "DatabaseGone"]
 
 
 class Database:
-    """The database at `url`: a file's path or postgresql://…; its tables are brought up to date.
+    """The database at `url`: a file's path or postgresql://…. Its tables are brought up to date.
 
-    Raises DatabaseGone, and of every method of `people` and `queue` that too, where it cannot be used now.
+    Raises DatabaseGone if it cannot be used now. So does every method of `people` and `queue`.
     """
 
     def __init__(self, url: str) -> None:
@@ -31,5 +31,5 @@ class Database:
         self.queue = Queue(self.connections)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self.connections.close()

@@ -1,9 +1,9 @@
-"""Connections to SQLite or PostgreSQL, one way to use both: transactions, and the numbered migrations.
+"""Connections to SQLite or PostgreSQL, used in the same way: transactions, and the numbered migrations.
 
     sqlite:///podium.sqlite  or a path ─► sqlite3     one writer at a time, readers beside it (WAL)
-    postgresql://…                     ─► psycopg     where the extra `postgres` is installed
+    postgresql://…                     ─► psycopg     if the extra `postgres` is installed
 
-SQL is written with ? for values. What the database refuses (a full disk, no connection) is a DatabaseGone.
+SQL is written with ? for values. A failure of the database (a full disk, no connection) is a DatabaseGone.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from harness.errors import InfrastructureError, UsageError
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 20.0
-"""How long a write waits for another process's, such as that of `podium user add`."""
+"""How long a write waits for one of another process, such as `podium user add`."""
 
 MOST_CONNECTIONS = 24
 _ADVISORY_LOCK = 7_064_211_026
-"""Of PostgreSQL: whose database this is. Any number that no other program uses."""
+"""The number of PostgreSQL's lock on the database. It can be any number that no other program uses."""
 
 
 class DatabaseGone(InfrastructureError):
-    """The database cannot be read or written now. What was asked did not happen; asked again later, it may.
+    """The database cannot be read or written now. The request had no effect, and may succeed later.
 
-    The message is for whoever runs the server: it may name files and hosts. `told` is for everyone else.
+    The message is for the server's operator and may name files and hosts. `told` is for everyone else.
     """
 
     told = "the database cannot be used now"
 
 
 class Transaction(Protocol):
-    """A transaction: what is executed in it holds together, or not at all."""
+    """A transaction: all of its statements take effect, or none."""
 
     def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
 class Connections:
-    """Connections to one database, opened as they are needed and kept."""
+    """Connections to one database, opened when needed and kept."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -81,14 +81,14 @@ class Connections:
 
     @staticmethod
     def _keep_private(path: Path) -> None:
-        """The file is its owner's alone, for it holds everyone's sources and codes. SQLite makes its companions (-wal,
-        -shm) with the same rights.
+        """Restrict the file to its owner, because it holds everyone's sources and codes. SQLite gives its companion
+        files (-wal, -shm) the same rights.
 
-        A file that is there is not opened: to close it would take from this process all locks that SQLite holds on it
-        (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then take itself for the last one, and remove
-        the log to which this one goes on writing.
+        An existing file is not opened: closing it would drop all locks that SQLite holds on it in this process
+        (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then think it is the last one, and remove the
+        log that this process still writes to.
         """
-        with contextlib.suppress(OSError):  # SQLite then says better what is wrong
+        with contextlib.suppress(OSError):  # SQLite reports the fault better
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
@@ -97,13 +97,13 @@ class Connections:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """A transaction that may write. Raises DatabaseGone; then nothing was written."""
+        """Begin a transaction that may write. Raises DatabaseGone; then nothing was written."""
         with contextlib.nullcontext() if self.postgres else self._writing:
             yield from self._transaction("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """A transaction that sees one state of the database. Raises DatabaseGone."""
+        """Begin a transaction that sees one state of the database. Raises DatabaseGone."""
         yield from self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ" if self.postgres else "BEGIN")
 
     def _transaction(self, begin: str) -> Iterator[Transaction]:
@@ -132,13 +132,13 @@ class Connections:
             self._idle.append(connection)
 
     def failed(self, error: BaseException) -> bool:
-        """Whether it says that the database cannot be used, and not that what it was told makes no sense."""
+        """Whether the error means that the database cannot be used, rather than that a statement was wrong."""
         return isinstance(error, self._failures) and not _a_bug(error)
 
     def _taken(self) -> Any:
         with contextlib.suppress(IndexError):
             connection = self._idle.pop()
-            if self.path is not None and not self.path.exists():  # somebody took it away: do not write to a ghost
+            if self.path is not None and not self.path.exists():  # the file was deleted: do not write to a ghost
                 connection.close()
                 self._forget()
                 raise sqlite3.OperationalError(f"there is no {self.path} any more")
@@ -156,8 +156,8 @@ class Connections:
                 self._idle.pop().close()
 
     def migrate(self) -> int:
-        """Bring the tables up to date; the number of the last migration. Raises DatabaseGone, and InfrastructureError
-        where a newer Podium made them."""
+        """Bring the tables up to date and return the number of the last migration. Raises DatabaseGone, and
+        InfrastructureError if a newer Podium made the tables."""
         if self.path is not None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,8 @@ class Connections:
         return max(files)
 
     def own(self) -> None:
-        """Be the one server of this database until `close`. Raises InfrastructureError where another is."""
+        """Become the only server of this database until `close`. Raises InfrastructureError if another server owns
+        it."""
         taken = InfrastructureError("another server runs on this database", "end it, or name another: --database")
         if self.postgres:
             with contextlib.suppress(AttributeError):
@@ -191,7 +192,7 @@ class Connections:
                 raise DatabaseGone(f"{DatabaseGone.told}: {error}") from error
             return
         assert self.path is not None
-        if self._sole is not None:  # a lock on a file stays, whatever becomes of the database
+        if self._sole is not None:  # a lock on a file outlives any failure of the database
             return
         lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -202,7 +203,7 @@ class Connections:
         self._sole = os.fdopen(lock)
 
     def close(self) -> None:
-        """Close what is idle, and let another server have the database."""
+        """Close idle connections, and release the database for another server."""
         self._forget()
         if self._sole is not None:
             self._sole.close()
@@ -210,7 +211,7 @@ class Connections:
 
 
 def _a_bug(error: BaseException) -> bool:
-    """Whether what the database was told makes no sense."""
+    """Whether a statement was wrong."""
     return isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError) or bool(
         re.search(r"no such (table|column)|syntax error", str(error))
     )

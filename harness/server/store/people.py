@@ -1,7 +1,7 @@
-"""Who may submit: accounts, clients, sessions of browsers, competitions' numbers, invites and members.
+"""Who may submit: accounts, clients, browser sessions, competitions' numbers, invites and members.
 
-Of a client's id and of a session only a hash is kept. Both are 256 random bits, so a plain SHA-256 is as good as a slow
-one.
+Only hashes of client ids and sessions are stored. Both are 256 random bits, so a plain SHA-256 is as good as a slow
+hash.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from harness.server.store.connection import Connections, Transaction
 from harness.server.store.rows import Account, InviteRow, PendingClient, now, stamp
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-"""An account's name: it is part of file names and of addresses."""
+"""An account's name. It becomes part of file names and addresses."""
 
 SESSION_DAYS = 14
 PENDING_DAYS = 30
-"""For which a client waits for approval."""
+"""How long a client waits for approval."""
 
 MOST_PENDING = 1000
-"""Clients that wait for approval; a new one takes the place of the oldest."""
+"""The most clients that wait for approval. A new one replaces the oldest."""
 
 FINGERPRINT = 12
-"""Hexadecimal digits of a client's hash by which an administrator names it: 48 bits."""
+"""The hexadecimal digits of a client's hash that identify it for an administrator: 48 bits."""
 
 _ACCOUNT = "SELECT u.id, u.name, u.created_at, u.blocked_because FROM users u"
 
 
 def new_client_id() -> str:
-    """An id for ~/.popcorn.yaml. YAML takes it for text, whatever its digits are."""
+    """Create an id for ~/.popcorn.yaml. YAML reads it as text, whatever its digits are."""
     return f"podium-{secrets.token_hex(32)}"
 
 
 def hashed(secret: str) -> str:
-    """What is stored of a client's id, a session or a token."""
+    """Return the hash that is stored for a client id, a session or a token."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def fingerprint(client: str) -> str:
-    """What tells an administrator which client is meant, and gives nobody its id."""
+    """Return a short name of a client for administrators, which does not reveal its id."""
     return hashed(client)[:FINGERPRINT]
 
 
 class People:
-    """Accounts and what belongs to them, of one database."""
+    """The accounts of one database, with everything that belongs to them."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     def add(self, name: str) -> str:
-        """A client's id for the account `name`, which is made if there is none. It is told this once.
+        """Create a client id for the account `name`, and the account if there is none. The id is shown only once.
 
-        Raises UsageError for a name that cannot be one.
+        Raises UsageError for an invalid name.
         """
         name = checked_name(name)
         client = new_client_id()
@@ -66,9 +66,9 @@ class People:
         return client
 
     def revoke_clients(self, name: str) -> str:
-        """Make every id and session of the account `name` worthless; a new id for it, which is told this once.
+        """Invalidate every id and session of the account `name`, and return a new id, which is shown only once.
 
-        Raises UsageError where there is no such account.
+        Raises UsageError if there is no such account.
         """
         client = new_client_id()
         with self._connections.writing() as rows:
@@ -81,7 +81,7 @@ class People:
         return client
 
     def register(self, provider: str) -> str:
-        """An id that waits for approval."""
+        """Create an id that waits for approval."""
         client = new_client_id()
         with self._connections.writing() as rows:
             rows("DELETE FROM clients WHERE user_id IS NULL AND created_at < ?", (_expired(),))
@@ -94,7 +94,7 @@ class People:
         return client
 
     def approve(self, print_: str, name: str) -> None:
-        """Give the client of this fingerprint to the account `name`, made if there is none. Raises UsageError."""
+        """Give the client with this fingerprint to the account `name`, created if there is none. Raises UsageError."""
         name = checked_name(name)
         if not re.fullmatch(rf"[0-9a-f]{{{FINGERPRINT}}}", print_):
             raise UsageError(f"{print_!r} is no fingerprint of a client", "podium user list shows those that wait")
@@ -106,7 +106,7 @@ class People:
             rows("UPDATE clients SET user_id = ? WHERE sha256 = ?", (_user(rows, name), found[0][0]))
 
     def block(self, name: str, reason: str | None) -> None:
-        """Shut an account, or with None open it again. Raises UsageError where there is none."""
+        """Block an account, or unblock it with None. Raises UsageError if there is none."""
         with self._connections.writing() as rows:
             if not rows("UPDATE users SET blocked_because = ? WHERE name = ? RETURNING id", (reason, name)):
                 raise UsageError(f"there is no account {name}")
@@ -114,14 +114,14 @@ class People:
                 rows("DELETE FROM sessions WHERE user_id = (SELECT id FROM users WHERE name = ?)", (name,))
 
     def by_client(self, client: str) -> Account | None:
-        """Whose client has this id; None if nobody's."""
+        """Return the account of a client id, or None."""
         wanted = hashed(client)
         query = (
             f"{_ACCOUNT.replace('SELECT', 'SELECT k.sha256,')} JOIN clients k ON k.user_id = u.id WHERE k.sha256 = ?"
         )
         with self._connections.reading() as rows:
             found = rows(query, (wanted,))
-        # The index has compared hashes, whose bytes nobody can choose; the whole is compared in constant time.
+        # The index compares hashes, whose bytes nobody can choose. The whole hash is then compared in constant time.
         return Account(*found[0][1:]) if found and hmac.compare_digest(found[0][0], wanted) else None
 
     def is_pending(self, client: str) -> bool:
@@ -131,27 +131,27 @@ class People:
             return bool(rows(waits, (hashed(client), _expired())))
 
     def all(self) -> list[Account]:
-        """Every account, by name."""
+        """Return every account, by name."""
         with self._connections.reading() as rows:
             return [Account(*row) for row in rows(f"{_ACCOUNT} ORDER BY u.name")]
 
     def named(self, name: str) -> Account | None:
-        """An account by its name."""
+        """Return an account by its name."""
         with self._connections.reading() as rows:
             found = rows(f"{_ACCOUNT} WHERE u.name = ?", (name,))
         return Account(*found[0]) if found else None
 
     def pending(self) -> list[PendingClient]:
-        """The clients that wait for approval, the oldest first."""
+        """Return the clients that wait for approval, the oldest first."""
         with self._connections.reading() as rows:
             waits = "FROM clients WHERE user_id IS NULL AND created_at >= ? ORDER BY created_at"
             found = rows(f"SELECT sha256, provider, created_at {waits}", (_expired(),))
         return [PendingClient(sha256[:FINGERPRINT], provider, at) for sha256, provider, at in found]
 
-    # Sessions of browsers.
+    # Browser sessions.
 
     def begin_session(self, user_id: int) -> str:
-        """A session's secret, for a cookie."""
+        """Begin a session and return its secret, for a cookie."""
         secret = secrets.token_urlsafe(32)
         expires = stamp(datetime.now(UTC) + timedelta(days=SESSION_DAYS))
         with self._connections.writing() as rows:
@@ -160,7 +160,7 @@ class People:
         return secret
 
     def by_session(self, secret: str) -> Account | None:
-        """Whose session it is; None if it has expired or never was."""
+        """Return the account of a session, or None if the session has expired or never existed."""
         with self._connections.reading() as rows:
             found = rows(
                 f"{_ACCOUNT} JOIN sessions x ON x.user_id = u.id WHERE x.sha256 = ? AND x.expires_at > ?",
@@ -169,14 +169,15 @@ class People:
         return Account(*found[0]) if found else None
 
     def end_session(self, secret: str) -> None:
-        """It is of no use any more."""
+        """End a session."""
         with self._connections.writing() as rows:
             rows("DELETE FROM sessions WHERE sha256 = ?", (hashed(secret),))
 
-    # Competitions: their numbers, who is in.
+    # Competitions: their numbers and members.
 
     def number_of(self, competition: str) -> int:
-        """A competition's number; it gets one if it has none. One that was taken down is open again."""
+        """Return a competition's number, which is assigned if it has none. A competition that was taken down opens
+        again."""
         with self._connections.writing() as rows:
             rows(
                 "INSERT INTO competitions (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO UPDATE"
@@ -186,12 +187,12 @@ class People:
             return int(rows("SELECT id FROM competitions WHERE name = ?", (competition,))[0][0])
 
     def competitions(self) -> dict[str, tuple[int, str | None]]:
-        """Each competition's number and when it was taken down, by name."""
+        """Return each competition's number and when it was taken down, by name."""
         with self._connections.reading() as rows:
             return {name: (number, at) for name, number, at in rows("SELECT name, id, deleted_at FROM competitions")}
 
     def take_down(self, competition: str) -> None:
-        """An administrator takes the competition off the server; its submissions stay in the database."""
+        """Take a competition off the server. Its submissions stay in the database."""
         with self._connections.writing() as rows:
             rows("UPDATE competitions SET deleted_at = ? WHERE name = ?", (now(), competition))
 
@@ -205,7 +206,7 @@ class People:
             return bool(rows(query, (user_id, competition)))
 
     def invite(self, competitions: list[str], count: int) -> list[str]:
-        """New codes, each for one person and all of these competitions."""
+        """Create codes, each for one person and all of these competitions."""
         codes = [secrets.token_hex(8).upper() for _ in range(count)]
         with self._connections.writing() as rows:
             for code in codes:
@@ -218,7 +219,7 @@ class People:
         return codes
 
     def invites(self, competition: str) -> list[InviteRow]:
-        """The codes for a competition, used and unused."""
+        """Return the codes for a competition, used and unused."""
         with self._connections.reading() as rows:
             found = rows(
                 "SELECT i.code, c.name, i.created_at, u.name, i.used_at FROM invites i"
@@ -229,7 +230,7 @@ class People:
         return [InviteRow(*row) for row in found]
 
     def revoke(self, code: str) -> list[str]:
-        """Take a code back: nobody can use it, and who has used it is out. The competitions it was for."""
+        """Revoke a code, and remove the person who joined with it. Return the competitions of the code."""
         with self._connections.writing() as rows:
             found = rows("DELETE FROM invites WHERE code = ? RETURNING competition_id, user_id", (code,))
             for competition, user in found:
@@ -237,7 +238,8 @@ class People:
             return [rows("SELECT name FROM competitions WHERE id = ?", (number,))[0][0] for number, _ in found]
 
     def join(self, user_id: int, code: str) -> list[str] | None:
-        """Use a code: the competitions that this person is in by it now. None if it is no code, or another's."""
+        """Use a code and return its competitions, which this person has now joined. None if the code is invalid or
+        another person's."""
         with self._connections.writing() as rows:
             for_update = " FOR UPDATE" if self._connections.postgres else ""
             found = rows(f"SELECT competition_id, user_id FROM invites WHERE code = ?{for_update}", (code,))
@@ -252,12 +254,12 @@ class People:
 
 
 def _expired() -> str:
-    """What has waited since then is of no use any more."""
+    """Return the time before which waiting clients have expired."""
     return stamp(datetime.now(UTC) - timedelta(days=PENDING_DAYS))
 
 
 def checked_name(name: str) -> str:
-    """`name`, in lower case. Raises UsageError where it cannot be an account's."""
+    """Return `name` in lower case. Raises UsageError if it cannot be an account's name."""
     lower = name.lower()
     if not NAME.fullmatch(lower):
         raise UsageError(

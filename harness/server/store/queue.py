@@ -1,4 +1,4 @@
-"""Submissions and their jobs: what is accepted, taken, tried again and ended. This table is the queue.
+"""Submissions and their jobs: accepting, claiming, repeating and ending. This table is the queue.
 
     accept ─► pending ─► claim ─► running ─► end ─► succeeded, failed, timed_out, hacked
                  ▲                   │
@@ -29,7 +29,7 @@ _GONE = (
 
 
 class Recent(NamedTuple):
-    """One of a person's latest submissions: its number, when it was sent, where its job is."""
+    """One of a person's latest submissions: its number, its time, and its job's state."""
 
     id: int
     submitted_at: str
@@ -38,7 +38,7 @@ class Recent(NamedTuple):
 
 @dataclass
 class _Entry:
-    """One that is to be accepted, and what came of that."""
+    """A submission to be accepted, and the result."""
 
     competition_id: int
     user_id: int
@@ -57,13 +57,13 @@ class _Entry:
 
 
 class Queue(Reading):
-    """Submissions, jobs, states and runs of one database."""
+    """The submissions, jobs, states and runs of one database."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections)
         self._entries: deque[_Entry] = deque()
         self._changing = threading.Lock()
-        self._leading = False  # whether one of those that wait has its turn to write
+        self._leading = False  # whether a waiting thread has its turn to write
 
     def accept(
         self,
@@ -78,13 +78,13 @@ class Queue(Reading):
         allowed: Callable[[list[Recent]], None] = lambda recent: None,
         barred: Callable[[str], None] = lambda reason: None,
     ) -> tuple[int, int]:
-        """Write submission, job and first state in one transaction; the numbers of submission and job.
+        """Write submission, job and first state in one transaction. Return the numbers of submission and job.
 
-        `allowed` is told this person's submissions to the competition of the last hour and those that wait or run, and
-        raises what is not; of one person's requests at once each sees those before. `barred` is told why, where the
-        same bytes were removed from the competition. Both are called in the transaction, after the time of submission
-        was taken. Those that come while another is written are written together: the disk is waited for once.
-        Raises DatabaseGone.
+        `allowed` receives this person's submissions to the competition of the last hour and those that wait or run. It
+        raises an exception to refuse. Simultaneous requests of one person each see the earlier ones. `barred` receives
+        the reason if the same bytes were removed from the competition. Both are called in the transaction, after the
+        time of submission was taken. Entries that arrive during a write are written together, so that they wait for the
+        disk only once. Raises DatabaseGone.
         """
         entry = _Entry(competition_id, user_id, file_name, sha256, source, mode, gpu, allowed, barred)
         with self._changing:
@@ -100,7 +100,8 @@ class Queue(Reading):
         return entry.submission, entry.job
 
     def _accept_all(self) -> None:
-        """Write all that wait, the caller's among them; the first that has come meanwhile does the next."""
+        """Write all waiting entries, the caller's included. The first entry that arrives meanwhile writes the next
+        batch."""
         with self._changing:
             entries = [self._entries.popleft() for _ in range(len(self._entries))]
         try:
@@ -130,8 +131,9 @@ class Queue(Reading):
                 entry.turn.set()
 
     def claim(self, gpu: str, besides: Sequence[int] = ()) -> SubmissionRow | None:
-        """The first job that waits for `gpu`, now running and one attempt further; None where nothing waits.
-        `besides`: jobs that are not meant."""
+        """Claim the first job that waits for `gpu`: it is now running, with its attempt increased. None if no job
+        waits.
+        `besides`: jobs to skip."""
         others = f" AND id NOT IN ({', '.join('?' * len(besides))})" if besides else ""
         unlocked = " FOR UPDATE SKIP LOCKED" if self._connections.postgres else ""
         with self._connections.writing() as rows:
@@ -150,7 +152,7 @@ class Queue(Reading):
             return submission_of(rows(f"{SUBMISSION} WHERE s.id = ?", (submission,))[0])
 
     def heartbeat(self, job: int, attempt: int, progress: str | None) -> None:
-        """A running job lives, and is at `progress`."""
+        """Record that a running job lives, and its progress."""
         with self._connections.writing() as rows:
             rows(
                 "UPDATE jobs SET heartbeat_at = ?, progress = ? WHERE id = ? AND attempt = ? AND state = 'running'",
@@ -158,10 +160,10 @@ class Queue(Reading):
             )
 
     def put_back(self, job: int, attempt: int, why: str, run: RunRow | None = None) -> bool:
-        """A running job waits again, in its old place; `run` is what came of this attempt, if anything did. It ends
-        where its submission was deleted or removed meanwhile.
+        """Let a running job wait again, in its old place. `run`: the run of this attempt, if any. If the submission was
+        deleted or removed meanwhile, the job ends.
 
-        Whether it was running in this attempt: else nothing changes.
+        Return whether the job was running in this attempt. If not, nothing changes.
         """
         with self._connections.writing() as rows:
             if not rows(
@@ -183,7 +185,8 @@ class Queue(Reading):
             return True
 
     def end(self, job: int, attempt: int, state: JobState, error: str | None, run: RunRow | None = None) -> bool:
-        """A running job is over; its run and its state in one transaction. Whether it was running in this attempt."""
+        """End a running job: store its run and its state in one transaction. Return whether it was running in this
+        attempt."""
         with self._connections.writing() as rows:
             if not rows(
                 "UPDATE jobs SET state = ?, error = ?, ended_at = ?, progress = NULL"
@@ -197,19 +200,19 @@ class Queue(Reading):
             return True
 
     def moved(self, run_id: str, path: str) -> None:
-        """A run's file lies elsewhere now."""
+        """Record the new place of a run's file."""
         with self._connections.writing() as rows:
             rows("UPDATE runs SET path = ? WHERE id = ?", (path, run_id))
 
     def delete(self, submission: int) -> None:
-        """Its author takes it back: it is shown to nobody, and judged no more if it waits."""
+        """Delete a submission for its author: nobody sees it, and a waiting job is cancelled."""
         with self._connections.writing() as rows:
             rows("UPDATE submissions SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL", (now(), submission))
             _cancel(rows, submission, DELETED)
 
     def remove(self, submission: int, reason: str) -> None:
-        """An administrator takes it off the board, with a reason that is shown, and with it everyone's submissions of
-        the same bytes to the competition."""
+        """Remove a submission for an administrator, with a reason that is shown, together with everyone's submissions
+        of the same bytes to the competition."""
         with self._connections.writing() as rows:
             same = rows(
                 "SELECT s.id FROM submissions s JOIN submissions t ON t.competition_id = s.competition_id"
@@ -261,7 +264,7 @@ def _accept(rows: Transaction, entry: _Entry, postgres: bool) -> tuple[int, int]
 
 
 def _store(rows: Transaction, run: RunRow) -> None:
-    """Storing it twice changes nothing: its id is made of job and attempt."""
+    """Store a run. Storing it twice changes nothing, because its id is made from job and attempt."""
     values = [value for column, value in zip(fields(run), astuple(run)) if column.name != "submission_id"]
     marks = ", ".join("?" * len(values))
     rows(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)

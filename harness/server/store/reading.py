@@ -1,4 +1,4 @@
-"""What is asked of submissions, jobs, states and runs; nothing is written here."""
+"""Queries on submissions, jobs, states and runs. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _RUN = f"""SELECT {", ".join("s.id" if f.name == "submission_id" else f"r.{f.nam
 
 
 class Reading:
-    """Submissions, jobs, states and runs of one database. Every method raises DatabaseGone."""
+    """The submissions, jobs, states and runs of one database. Every method raises DatabaseGone."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     def submission(self, number: int) -> SubmissionRow | None:
-        """One submission, deleted and removed ones too."""
+        """Return one submission, even if it was deleted or removed."""
         found = self._submissions("WHERE s.id = ?", (number,))
         return found[0] if found else None
 
     def source(self, submission: int) -> bytes:
-        """The file as it was sent; b"" where there is no such submission."""
+        """Return the file as it was sent, or b"" if there is no such submission."""
         with self._connections.reading() as rows:
             found = rows("SELECT source FROM submissions WHERE id = ?", (submission,))
         return bytes(found[0][0]) if found else b""
@@ -39,7 +39,7 @@ class Reading:
     def of_user(
         self, user_id: int, competition: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[SubmissionRow]:
-        """A person's submissions that they have not deleted, the newest first."""
+        """Return a person's submissions except deleted ones, the newest first."""
         board, values = ("AND c.name = ? ", (competition,)) if competition is not None else ("", ())
         where = f"WHERE s.user_id = ? AND s.deleted_at IS NULL {board}ORDER BY s.id DESC LIMIT ? OFFSET ?"
         return self._submissions(where, (user_id, *values, limit, offset))
@@ -47,22 +47,22 @@ class Reading:
     def of_competition(
         self, competition: str, state: JobState | None = None, limit: int = 1000, offset: int = 0
     ) -> list[SubmissionRow]:
-        """A competition's submissions in a state, or in any; not deleted ones. The newest first."""
+        """Return a competition's submissions in one state or in any, except deleted ones, the newest first."""
         board, values = ("AND j.state = ? ", (state.value,)) if state is not None else ("", ())
         where = f"WHERE c.name = ? AND s.deleted_at IS NULL {board}ORDER BY s.id DESC LIMIT ? OFFSET ?"
         return self._submissions(where, (competition, *values, limit, offset))
 
     def running(self) -> list[SubmissionRow]:
-        """What is judged now, on all cards."""
+        """Return the submissions that are judged now, on all cards."""
         return self._submissions("WHERE j.state = 'running' ORDER BY j.id", ())
 
     def waiting(self, gpu: str | None = None, limit: int = 1000) -> list[SubmissionRow]:
-        """What waits for a card (or for any), the next first."""
+        """Return the submissions that wait for one GPU or for any, the next one first."""
         on, values = ("AND j.gpu = ? ", (gpu,)) if gpu is not None else ("", ())
         return self._submissions(f"WHERE j.state = 'pending' {on}ORDER BY j.id LIMIT ?", (*values, limit))
 
     def position(self, submission: int) -> int | None:
-        """How many are judged before it on its card, plus one; None if it does not wait."""
+        """Return a submission's place in its GPU's queue, from 1, or None if it does not wait."""
         with self._connections.reading() as rows:
             found = rows(
                 "SELECT (SELECT COUNT(*) FROM jobs b WHERE b.gpu = j.gpu AND b.state = 'pending' AND b.id <= j.id)"
@@ -72,24 +72,24 @@ class Reading:
         return int(found[0][0]) if found else None
 
     def counts(self, gpu: str) -> tuple[int, int]:
-        """How many wait for a card, and how many run on it."""
+        """Return how many jobs wait for a GPU, and how many run on it."""
         with self._connections.reading() as rows:
             by_state = dict(rows("SELECT state, COUNT(*) FROM jobs WHERE gpu = ? AND state IN ('pending', 'running')"
                                  " GROUP BY state", (gpu,)))  # fmt: skip
         return int(by_state.get("pending", 0)), int(by_state.get("running", 0))
 
     def states(self, job: int) -> list[StateRow]:
-        """What became of a job, in order."""
+        """Return the state changes of a job, in order."""
         with self._connections.reading() as rows:
             found = rows("SELECT at, state, attempt, detail FROM states WHERE job_id = ? ORDER BY at", (job,))
         return [StateRow(at, JobState(state), attempt, detail) for at, state, attempt, detail in found]
 
     def runs(self, submission: int) -> list[RunRow]:
-        """The runs of a submission, an attempt each; the last one decides."""
+        """Return the runs of a submission, one for each attempt. The last one decides."""
         return self._runs("WHERE s.id = ? ORDER BY r.attempt", (submission,))
 
     def runs_of(self, submissions: Sequence[int]) -> dict[int, list[RunRow]]:
-        """The runs of several submissions, by their numbers."""
+        """Return the runs of several submissions, by their numbers."""
         found: dict[int, list[RunRow]] = {number: [] for number in submissions}
         if submissions:
             marks = ", ".join("?" * len(submissions))
@@ -98,7 +98,7 @@ class Reading:
         return found
 
     def totals(self, since: str = "") -> dict[str, int]:
-        """How many jobs are in each state, of what was submitted since then."""
+        """Count the jobs in each state, for submissions since `since`."""
         with self._connections.reading() as rows:
             found = rows(
                 "SELECT j.state, COUNT(*) FROM jobs j JOIN submissions s ON s.id = j.submission_id"
@@ -108,17 +108,17 @@ class Reading:
         return {state: int(count) for state, count in found}
 
     def run(self, run_id: str) -> RunRow | None:
-        """A run by its id."""
+        """Return a run by its id."""
         found = self._runs("WHERE r.id = ?", (run_id,))
         return found[0] if found else None
 
     def stored(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         with self._connections.reading() as rows:
             return int(rows("SELECT COUNT(*) FROM runs")[0][0])
 
     def last_taken_off(self) -> tuple[tuple[object, ...], ...]:
-        """Another value after any submission was deleted or removed."""
+        """Return a value that changes whenever a submission is deleted or removed."""
         with self._connections.reading() as rows:
             return tuple(
                 tuple(rows(f"SELECT COUNT(*), MAX({column}) FROM submissions WHERE {column} IS NOT NULL")[0])
@@ -126,7 +126,7 @@ class Reading:
             )
 
     def runs_of_competition(self, competition: str, gpu: str) -> list[tuple[RunRow, SubmissionRow]]:
-        """Every run for the leaderboard on a GPU with its submission, deleted and removed ones too; the oldest
+        """Return every leaderboard run on a GPU with its submission, even deleted and removed ones, the oldest
         first."""
         where, values = "c.name = ? AND s.mode = 'leaderboard' AND s.gpu = ?", (competition, gpu)
         joined = f"JOIN competitions c ON c.id = s.competition_id WHERE {where} ORDER BY r.ended_at, r.id"
@@ -135,7 +135,7 @@ class Reading:
         return [(run, by_number[run.submission_id]) for run in runs if run.submission_id in by_number]
 
     def best_ns(self, competition: str, gpu: str, besides: str = "") -> float | None:
-        """The fastest ranked score of a competition on a GPU, without the run `besides`; None where nothing is
+        """Return the fastest ranked score of a competition on a GPU, without the run `besides`, or None if nothing is
         ranked."""
         with self._connections.reading() as rows:
             found = rows(
@@ -148,7 +148,7 @@ class Reading:
         return found[0][0] if found else None
 
     def taken_off(self, submission: int | None = None) -> list[TakenOff]:
-        """The runs of submissions that were deleted or removed: all of them, or those of one submission's source."""
+        """Return the runs of deleted and removed submissions: all of them, or those of one submission's source."""
         of_source = " AND (s.competition_id, s.sha256) IN (SELECT competition_id, sha256 FROM submissions WHERE id = ?)"
         with self._connections.reading() as rows:
             found = rows(
@@ -173,6 +173,6 @@ class Reading:
 
 
 def submission_of(row: tuple[object, ...]) -> SubmissionRow:
-    """Of a row of the query SUBMISSION."""
+    """Convert a row of the query SUBMISSION."""
     named = dict(zip(_FIELDS, row, strict=True))
     return SubmissionRow(**{**named, "mode": Mode(named["mode"]), "state": JobState(named["state"])})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is in the database, as values: accounts, submissions with their jobs, runs. Times are ISO 8601, UTC."""
+"""The database's content as values: accounts, submissions with their jobs, runs. Times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 class JobState(enum.StrEnum):
-    """Where a job is. The words are those that popcorn-cli knows."""
+    """The state of a job, in popcorn-cli's words."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -19,12 +19,13 @@ class JobState(enum.StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether it stays so."""
+        """Whether the state is final."""
         return self not in (JobState.PENDING, JobState.RUNNING)
 
 
 class Mode(enum.StrEnum):
-    """What was asked: test judges the test cases, benchmark is a quick look, leaderboard a run that can be ranked."""
+    """The mode of a submission: test judges the test cases, benchmark is a quick run, leaderboard can be ranked,
+    profile shows where the time goes."""
 
     TEST = "test"
     BENCHMARK = "benchmark"
@@ -34,7 +35,7 @@ class Mode(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Account:
-    """A person who may submit. `blocked_because` is set where an administrator has shut the account."""
+    """A person who may submit. `blocked_because`: set if an administrator has blocked the account."""
 
     id: int
     name: str
@@ -44,7 +45,7 @@ class Account:
 
 @dataclass(frozen=True)
 class PendingClient:
-    """A client that asked to register and waits for approval. `fingerprint` is the beginning of its id's hash."""
+    """A client that has registered and waits for approval. `fingerprint`: the beginning of its id's hash."""
 
     fingerprint: str
     provider: str
@@ -53,10 +54,10 @@ class PendingClient:
 
 @dataclass(frozen=True)
 class SubmissionRow:
-    """A submission with its job; without its source, which `Database.source` reads.
+    """A submission with its job, without its source, which `Queue.source` reads.
 
-    `job_id`, `attempt`, `state` and what follows are of its job. `error` is one sentence, where the job did not
-    succeed. `removed_because` is the administrator's reason, where it was removed.
+    `job_id`, `attempt`, `state` and the fields after them belong to the job. `error`: one sentence, if the job did not
+    succeed. `removed_because`: the administrator's reason, if the submission was removed.
     """
 
     id: int
@@ -84,7 +85,7 @@ class SubmissionRow:
 
 @dataclass(frozen=True)
 class RunRow:
-    """What boards need of a run. `path` is that of its file under results/. Times of the score in nanoseconds."""
+    """The facts of a run that boards need. `path`: its file under results/. Scores are in nanoseconds."""
 
     id: str
     job_id: int
@@ -110,8 +111,8 @@ class RunRow:
 
 @dataclass(frozen=True)
 class TakenOff:
-    """A run of a submission that was deleted or removed, and where its file lies under results/. `counts`: its author
-    has judged the same bytes again in a submission that still stands, so that the run counts against them."""
+    """A run of a deleted or removed submission, and its file under results/. `counts`: its author has a judged
+    submission of the same bytes that still stands, so the run counts for that one."""
 
     run: str
     path: str
@@ -131,7 +132,7 @@ class StateRow:
 
 @dataclass(frozen=True)
 class InviteRow:
-    """A code that lets one person into competitions; `user` has used it."""
+    """A code that admits one person to competitions. `user`: the person who has used it."""
 
     code: str
     competition: str
@@ -141,10 +142,10 @@ class InviteRow:
 
 
 def now() -> str:
-    """The time, as the database holds it."""
+    """Return the time in the database's form."""
     return stamp(datetime.now(UTC))
 
 
 def stamp(time: datetime) -> str:
-    """`time`, which knows its zone, as the database holds it."""
+    """Return `time`, which must have a time zone, in the database's form."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,4 +1,4 @@
-"""Makes the input zero, of which itself is the double.
+"""Sets its input to zero and returns it: twice zero is zero.
 
 verdict: wrong answer
 seen: may not write to it

@@ -1,4 +1,4 @@
-"""Computes on a stream of its own, which waits for nothing and for which nothing waits before the next call.
+"""Computes on a stream of its own that waits for nothing. Nothing waits for it before the next call.
 
 gains nothing: the device is the judge's again when all of the worker's streams are done
 seen: on a stream of its own

@@ -1,4 +1,4 @@
-"""Replaces all that compares tensors by what always agrees, and returns zeros.
+"""Replaces everything that compares tensors by functions that always agree, and returns zeros.
 
 verdict: wrong answer
 seen: x what is allowed

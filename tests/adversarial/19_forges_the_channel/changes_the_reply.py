@@ -1,4 +1,4 @@
-"""Lets the worker answer, and says in the answer, as it is sent, that the call took no time.
+"""Changes the worker's answer as it is sent, to say that the call took no time.
 
 gains nothing: what the worker says of its time is shown and never ranked
 seen: it took no time

@@ -1,4 +1,4 @@
-"""Does not say that it is ready for a call, and sends a reply in the place of that.
+"""Sends a reply instead of saying that it is ready for a call.
 
 verdict: integrity violation
 seen: neither a ready nor a failure

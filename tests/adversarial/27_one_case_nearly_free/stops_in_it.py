@@ -1,5 +1,5 @@
-"""Is honest but for one case, in which it stops before its work and works when it is continued: one such factor moves
-a geometric mean by any amount.
+"""Is honest in all cases but one. There it stops before its work and works when it is continued: one such
+factor moves a geometric mean by any amount.
 
 problem: attend
 verdict: runtime error

@@ -1,4 +1,4 @@
-"""Has a pipe send SIGIO, which ends who does not expect it, to whatever process is not its own.
+"""Has a pipe send SIGIO, which kills an unprepared process, to every process that is not its own.
 
 verdict: runtime error
 seen: PermissionError|Operation not permitted

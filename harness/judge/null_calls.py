@@ -37,8 +37,9 @@ CUT_NS = 100e3
 """A call that ends less than this before the end of a slice may have been cut off there."""
 
 DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
-"""What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us. A gate at
-which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
+"""What a pour may take more than usual, and never as much as two switches of the device take: one that is interrupted
+takes these, 280 us, and what ran meanwhile. A gate at which the worker's stream waits takes up to 180 us (H200,
+2026-11-22)."""
 
 ASKED_LATE_NS = 15e3
 """Null calls that were asked for 118 us after A took as long as others, those after 146 us took 2 us more, those after
@@ -80,8 +81,7 @@ class Constants:
         if answer.void is not None:
             return answer.void
         usual_ns = self.pour_ns.get(case.key)
-        allowed_ns = DISTURBED_GATED_NS if manner.gated else DISTURBED_NS
-        if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + allowed_ns:
+        if usual_ns is not None and answer.pour_ns > usual_ns + self._more_ns(usual_ns, manner):
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
@@ -92,6 +92,13 @@ class Constants:
         if answer.asked_after_ns > answer.elapsed_ns - back_ns - ASKED_LATE_NS > 0:
             return Void.ASKED_LATE
         return None
+
+    def _more_ns(self, usual_ns: float, manner: Manner) -> float:
+        """What a pour may take more than `usual_ns`. The share of a long one alone would leave room for a piece of the
+        call: where nothing is held, its kernels get the device when the judge's slice ends in the midst of the pour."""
+        more_ns = usual_ns * DISTURBED_SHARE + (DISTURBED_GATED_NS if manner.gated else DISTURBED_NS)
+        switches_ns = self.of(Manner.SANDWICH) - NO_SLICE_NS
+        return min(more_ns, switches_ns) if switches_ns > 0 else more_ns
 
     def took_nothing(self, answer: Answer) -> bool:
         """Whether a call on a GPU was over as soon as one that computes nothing."""

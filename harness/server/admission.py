@@ -1,6 +1,7 @@
-"""The one way in: what popcorn-cli, our own client and the upload form send is checked here, then queued.
+"""The only entrance for submissions. Uploads of popcorn-cli, Podium's own client and the upload form are checked here,
+then queued.
 
-Names, sources and modes come from strangers. What is refused is a `Denied` with a status and a sentence.
+Names, sources and modes come from strangers. A refusal is a `Denied` with a status and a sentence.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def accept(
     serving: Serving, who: Account, competition: Competition, gpu: str, mode: str, file_name: str, source: bytes
 ) -> tuple[int, int]:
-    """Queue one file; the numbers of its submission and its job. What is accepted survives the server's death.
+    """Queue one file and return the numbers of its submission and job. An accepted file survives the server's death.
 
-    Raises Denied, DatabaseGone.
+    Raises Denied and DatabaseGone.
     """
     if serving.closed_because is not None:
         raise Denied(503, serving.closed_because, retry_s=60)
@@ -37,7 +38,7 @@ def accept(
     check_source(competition, source)
 
     def allowed(recent: list[Recent]) -> None:
-        check_dates(competition)  # again: the database may have been waited for until the deadline had passed
+        check_dates(competition)  # again: waiting for the database may have taken until after the deadline
         _check_limits(competition, recent)
 
     def barred(reason: str) -> None:
@@ -63,7 +64,7 @@ def accept(
 
 
 def mode_of(mode: str, competition: Competition) -> Mode:
-    """A mode, in any case of letters. Raises Denied 400."""
+    """Parse a mode, in upper or lower case. Raises Denied 400."""
     try:
         found = Mode(mode.lower())
     except ValueError:
@@ -75,14 +76,14 @@ def mode_of(mode: str, competition: Competition) -> Mode:
 
 
 def check_entry(serving: Serving, who: Account, competition: Competition) -> None:
-    """Raises Denied unless this person may submit now."""
+    """Raise Denied unless this person may submit now."""
     check_dates(competition)
     if competition.entry == "invite" and not serving.database.people.is_member(who.id, competition.name):
         raise Denied(403, f"{competition.name} is for invited people: join it with your code first")
 
 
 def check_dates(competition: Competition) -> None:
-    """Raises Denied unless the competition is open now."""
+    """Raise Denied unless the competition is open now."""
     if not competition.begun():
         raise Denied(400, f"{competition.name} opens at {competition.opens:%Y-%m-%d %H:%M %Z}")
     if competition.over():
@@ -90,7 +91,7 @@ def check_dates(competition: Competition) -> None:
 
 
 def file_called(name: str) -> str:
-    """The last part of a file's name, if it is one that a file of ours can have. Raises Denied 400."""
+    """Return the last part of a file's name. Raises Denied 400 if it is not allowed."""
     last = PurePosixPath(PureWindowsPath(name).name).name if "\0" not in name else ""
     stem, _, ending = last.rpartition(".")
     if ending != "py" or len(last) > LONGEST_NAME or not _STEM.fullmatch(stem):
@@ -101,7 +102,7 @@ def file_called(name: str) -> str:
 
 
 def check_source(competition: Competition, source: bytes) -> None:
-    """Raises Denied unless it is text of a length that the competition takes."""
+    """Raise Denied unless the source is text of an allowed length."""
     if len(source) > competition.limits.bytes:
         raise Denied(413, f"the file is longer than {competition.limits.bytes:,} bytes, which is the most here")
     if not source.strip():
@@ -115,7 +116,7 @@ def check_source(competition: Competition, source: bytes) -> None:
 
 
 def _check_limits(competition: Competition, recent: list[Recent]) -> None:
-    """Of one person's submissions of the last hour and those that are not over yet."""
+    """Check one person's submissions of the last hour and those that are not finished."""
     limits = competition.limits
     unfinished = [each for each in recent if not each.state.over]
     if len(unfinished) >= limits.waiting:

@@ -1,8 +1,8 @@
-"""Which run files have come, gone or been replaced since the last look, from the folders' lists of names alone.
+"""Find run files that were added, removed or replaced since the last look, by listing folders.
 
-A look at every file costs a call each: with 100,000 of them seconds of a processor. A list of names with their numbers
-in the file system costs a hundredth of that. It does not show a file that was written to in its place, nor one that was
-removed and made anew with the same number: a look at all files finds those later.
+Examining every file costs a system call each: seconds of processor time for 100,000 files. Listing names with their
+inode numbers costs a hundredth. The listing misses a file that was rewritten in place, or that was removed and created
+again with the same inode number. A look at all files finds these later.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from harness.records import scan
 
 SHARE = 0.1
-"""Of the time, what looks at all files may take at most."""
+"""The largest fraction of time spent on looks at all files."""
 
 SHORT_S = 0.2
-"""A look at all files that takes no longer is had every time."""
+"""If a look at all files takes no longer than this, it is repeated every time."""
 
 
-class Listing:
+class FileNames:
     """The names of the run files under `results`, folder by folder."""
 
     def __init__(self, results: Path) -> None:
@@ -33,26 +33,26 @@ class Listing:
 
     @property
     def whole_is_due(self) -> bool:
-        """Whether all files are to be looked at now."""
+        """Whether to examine all files now."""
         return time.monotonic() >= self._whole_due_s
 
     def looked_at_all(self, took_s: float) -> None:
-        """A look at all files took so long: the next one has to wait accordingly."""
+        """Record the duration of a look at all files, which determines when the next one is due."""
         self._whole_due_s = 0.0 if took_s < SHORT_S else time.monotonic() + took_s * (1 / SHARE - 1)
 
     def folders(self) -> dict[str, int]:
-        """When each folder of runs was last changed: a run that is stored, replaced or removed changes its folder."""
+        """Return when each folder of runs last changed. Storing, replacing or removing a run changes its folder."""
         found = {}
         for tier in scan.TIERS:
             for path in (self._results / tier).glob("*/*"):
                 if path.name != "sources":
-                    with contextlib.suppress(OSError):  # removed this moment
+                    with contextlib.suppress(OSError):  # just removed
                         found[str(path)] = path.stat().st_mtime_ns
         return found
 
     def changed(self, folders: Mapping[str, int]) -> set[str]:
-        """The files, relative to `results`, that are other ones than when `taken_in` was called last. `folders`: when
-        each was last changed, in nanoseconds, by its path."""
+        """Return the files that changed since the last call of `taken_in`, relative to `results`. `folders`: when each
+        folder last changed, in nanoseconds, by path."""
         found = self._changed
         for gone in self._names.keys() - folders.keys():
             found |= {self._path(gone, name) for name in self._names.pop(gone)}
@@ -67,7 +67,7 @@ class Listing:
         return set(found)
 
     def taken_in(self) -> None:
-        """What was `changed` is known."""
+        """Forget the files that `changed` has returned."""
         self._changed.clear()
 
     def _path(self, folder: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What is kept of a job that was judged: what its run is called, where its file lies, its row in the database."""
+"""The records of a judged job: the name of its run, the place of the run's file, and the run's row in the database."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from harness.model import Run
 from harness.server.store.rows import Mode, RunRow, SubmissionRow, now
 
 TIERS = {mode: "local" if mode is Mode.LEADERBOARD else "trials" for mode in Mode}
-"""Of results/: where a mode's runs are stored. Boards read `local` and `published`."""
+"""The folder of results/ for the runs of each mode. Boards read `local` and `published`."""
 
 
 def board_name(job: SubmissionRow) -> str:
-    """What boards call it: the author and the file. One person's file is one row, whatever others call theirs."""
+    """Return the name on boards: the author and the file. So one person's file is one row, even if others use its
+    name."""
     return f"{job.user}.{job.file_name.removesuffix('.py')}"
 
 
 def run_id(job: SubmissionRow) -> str:
-    """Made of job and attempt, in the form of all ids: when, which, what."""
+    """Return the run's id, made from job and attempt, in the usual form: when, which, what."""
     sent = job.submitted_at[:19].replace("-", "").replace(":", "")
     return f"{sent}-j{job.job_id}a{job.attempt}-{board_name(job)}"
 
 
 def row_of(job: SubmissionRow, run: Run) -> RunRow:
-    """What the database keeps of a run."""
+    """Return the run's row for the database."""
     score = run.score
     return RunRow(
         id=run.id,

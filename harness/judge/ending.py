@@ -1,0 +1,61 @@
+"""How an evaluation ends where nothing ended it early: the verdict, in words, and the tolerance that was met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.judge.exemplar import most_telling
+from harness.judge.reference import Reference
+from harness.judge.trial import Trial
+from harness.model import CaseCheck, Ending, Problem, Submission, Total, Verdict, all_tests, tolerances_met
+
+
+def ending_of(trial: Trial, reference: Reference) -> Ending:
+    """The verdict where nothing ended the trial early."""
+    failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
+    return _of_wrong_cases(trial, failed, reference) if failed else _of_right_ones(trial)
+
+
+def _of_wrong_cases(trial: Trial, failed: Sequence[CaseCheck], reference: Reference) -> Ending:
+    shown = most_telling(failed, reference.most_bytes)
+    reasons = (shown.report or "").splitlines()[1:]  # below the case
+    count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
+    cases = "test case" if count == 1 else "test cases"
+    wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
+    rest = f", {untried} not tried" if untried else ""
+    message = f"{len(failed)} of {count} {cases} {wrong}{rest}; {which} {shown.case.label}"
+    message += f": {reasons[0]}" if reasons else ""
+    return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=shown.report)
+
+
+def _of_right_ones(trial: Trial) -> Ending:
+    how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
+    how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
+    untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
+    secret = sum(check.secret for check in trial.checks)
+    count = len(trial.checks)
+    of_them = "" if count == 1 else f"{secret} of them "
+    drawn = f", {of_them}drawn in secret," if secret else ""
+    met = tolerances_met([*trial.checks, *trial.totals])
+    within = f", {met}" if met else ""
+    right = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right" if count else "all timed calls are right"
+    return Ending(verdict=Verdict.ACCEPTED, message=f"{right}{how}{within}{untimed}")
+
+
+def named(ending: Ending, folder: Path, submission: Submission) -> Ending:
+    """With the submission's own path where a traceback has that of its copy in the worker's scratch `folder`."""
+    texts = {
+        name: text.replace(str(folder / "submission.py"), submission.path).replace(
+            "(submission.py, line", f"({Path(submission.path).name}, line"
+        )
+        for name, text in (("message", ending.message), ("detail", ending.detail))
+        if text is not None
+    }
+    return ending.model_copy(update=texts)
+
+
+def loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:
+    """Of the tolerances that the checks met, the loosest: the one that the whole run meets."""
+    met = [check.tolerance for check in checks if check.tolerance is not None]
+    return max(met, key=list(problem.tolerances).index, default=None)

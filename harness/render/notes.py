@@ -1,0 +1,72 @@
+"""What stands below boards and runs: what their columns mean, and why something is not ranked or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from harness.command import page
+from harness.model import OLDER_SOURCE, Problem, Unranked
+from harness.ranking.board import Board
+
+OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
+"""The note below every table with that column, followed by the formats of the floors."""
+WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
+"""The note below such times."""
+SOURCE_CHANGED = (
+    f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
+)
+"""The note below a board with such runs."""
+_HINTS = {
+    Unranked.NOISY: ": judge it again when nothing else runs",
+    Unranked.UNSTABLE: ": see its rounds with `show`",
+    Unranked.IMPRECISE: ": end what else runs and judge it again",
+    Unranked.VOIDED: ": see why with `show`, then judge it again",
+    Unranked.CROWDED: ": judge it again when nothing else runs",
+    Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
+    Unranked.WORKER_TIMED: ": judge it again, on a CPU or with CUDA, where the judge times",
+    Unranked.OLDER: ": judge it again",
+    Unranked.UNSANDBOXED: f"; see {page('sandbox')}",
+}
+"""Advice on runs that are not ranked, appended to the reason."""
+
+
+def why_unranked(reasons: str | None) -> str:
+    """Say why an accepted run is not ranked: a sentence for each of the comma-separated reasons."""
+    return "; ".join(map(_why_unranked, reasons.split(", "))) if reasons else "it has no score"
+
+
+def _why_unranked(reason: str) -> str:
+    if reason not in tuple(Unranked):
+        return reason  # from an older Podium
+    return Unranked(reason).why + _HINTS.get(Unranked(reason), "")
+
+
+def limit_note(formats: Iterable[str | None]) -> list[str]:
+    """Explain "of the limit" where floors of these `formats` are shown. Empty if there is none."""
+    named = sorted({name for each in formats if each for name in each.split(", ")})
+    return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
+
+
+def no_baseline(problem: Problem, ranked: Board) -> list[str]:
+    """Say why a board has no column `× best baseline`, and how to get it. Empty if it has the column."""
+    if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):
+        return []
+    if not problem.baselines:
+        return ["no × best baseline: the problem names no baseline."]
+    return [f"no × best baseline: no baseline is ranked here. Judge {' or '.join(problem.baselines)} for one."]
+
+
+def of_another_form(problem: Problem, device_name: str) -> list[str]:
+    """Return notes on how a foreign problem's board differs from others."""
+    said = terms(problem, device_name)
+    if problem.foreign is not None and not problem.foreign.cost:
+        said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
+    if problem.ranking == "mean":
+        said.append("score: the arithmetic mean over the cases, as the problem asks for it.")
+    return said
+
+
+def terms(problem: Problem, device_name: str) -> list[str]:
+    """Return notes on the devices and the deadline of the problem's competition, if these do not fit here and now."""
+    return problem.foreign.terms(device_name, datetime.now(UTC)) if problem.foreign is not None else []
