@@ -1,4 +1,4 @@
-"""A cluster of two nodes on loopback, and the events of its test. test_cluster runs it in its own namespaces.
+"""A cluster of two nodes on loopback, and what happens to it: run by test_cluster in namespaces of its own.
 
     unshare -n -p --fork --mount-proc python -m tests.cluster_scene ROOT FOLDER      writes FOLDER/found.json
 
@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT, FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
 ADDRESS = "127.0.0.1:6397"
 SLEEPS = "import time\ntime.sleep({s})\ndef custom_kernel(data):\n    return data[0] * 2\n"
+PATIENCE_S = 240
+"""For what takes seconds where nothing else wants the processors."""
 
 
 def prepare():
@@ -47,7 +49,7 @@ from harness.server.store import Database  # noqa: E402
 
 
 def processes(word):
-    """The ids of processes whose command line contains `word`."""
+    """Those whose command line has `word` in it, by number."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -61,24 +63,26 @@ def judges():
     return processes("harness.library.warm_judge") + processes("harness.worker")
 
 
-def gone(look, within_s=60):
-    """True once `look` finds nothing; False after `within_s` seconds."""
-    until = time.monotonic() + within_s
-    while look() and time.monotonic() < until:
-        time.sleep(0.2)
-    return not look()
+def workers():
+    """The processes that run submissions."""
+    return processes("harness.worker")
 
 
-def until(look, within_s):
-    """The first non-empty result of `look`."""
-    end = time.monotonic() + within_s
+def until(look):
+    """What `look` finds, as soon as it is anything."""
+    end = time.monotonic() + PATIENCE_S
     while not (found := look()) and time.monotonic() < end:
         time.sleep(0.2)
     return found
 
 
+def gone(look):
+    """Whether `look` finds nothing any more."""
+    return until(lambda: not look())
+
+
 def ports():
-    """All ports on which a process listens here."""
+    """All on which anything listens here."""
     listening = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -104,7 +108,7 @@ class Scene:
         return len(list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json")))
 
     def judged(self, name, source, act=lambda line: None):
-        """Judge one submission by a quick look. `act` gets each line, in its own thread."""
+        """One submission, judged by a quick look; `act` is told each line in a thread of its own."""
         self.lines = []
 
         def told(line):
@@ -172,13 +176,11 @@ class Scene:
 
         thread = threading.Thread(target=work)
         thread.start()
-        begun.wait(60)
-        until = time.monotonic() + 60
-        while len(judges()) < 2 and time.monotonic() < until:
-            time.sleep(0.2)
+        begun.wait(PATIENCE_S)
+        until(workers)
         before = len(judges())
         placed[0].close()
-        thread.join(60)
+        thread.join(PATIENCE_S)
         return {"before": before, "ended": ended, "judges_gone": gone(judges), "stored": self.stored("cancelled")}
 
     def interrupted(self):
@@ -188,16 +190,14 @@ class Scene:
         command = [sys.executable, "-m", "harness", "--root", str(ROOT), "eval", "double", file, "--cluster", ADDRESS]
         with open(FOLDER / "interrupted.txt", "w") as log:
             evaluation = subprocess.Popen(command, stdout=log, stderr=log)
-            until = time.monotonic() + 90
-            while len(judges()) < 2 and time.monotonic() < until:
-                time.sleep(0.2)
+            until(workers)
             before = len(judges())
             evaluation.send_signal(signal.SIGINT)
-            code = evaluation.wait(90)
+            code = evaluation.wait(PATIENCE_S)
         return {"before": before, "code": code, "judges_gone": gone(judges), "stored": self.stored("interrupted")}
 
     def confined(self):
-        """What a submission can reach of Ray, and what can be reached from outside the sandbox."""
+        """What a submission reaches of Ray, and what is reached from outside the sandbox."""
         session = Path(self.placement.ray._private.worker._global_node.get_session_dir_path())
         token, sessions = str(FOLDER / "home" / ".ray" / "auth_token"), str(session.parent)
         listening = ports()
@@ -234,7 +234,7 @@ def custom_kernel(data):
         return self.judged("confined", source) | {"ports": listening, "open_here": open_here, "there": there}
 
     def pinned(self):
-        """Pins that no node has, and pins that a node finds to differ only when the job arrives."""
+        """Pins that no node has, and pins that a node sees to be others only as the job arrives."""
         torch = self.placement.nodes()[0].facts.torch
         found = {}
         for name, pinned in (("nobody", "1.0"), ("refused", torch.replace("+", "-") + "-")):
@@ -251,48 +251,68 @@ def custom_kernel(data):
         return {"code": done.returncode, "said": json.loads(done.stdout or "{}"), "err": done.stderr[-1000:]}
 
     def strange(self):
-        """A user with another token."""
+        """Somebody with another token."""
         strange = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
         done = podium("cluster", "--address", ADDRESS, environment=strange)
         joined = podium("node", "--address", ADDRESS, environment=strange)
         join = joined.stderr.rpartition("error: ")[2]
         return {"code": done.returncode, "err": done.stderr[-1000:], "join": join}
 
+    def alive(self):
+        return sum(each["Alive"] for each in self.placement.ray.nodes())
+
     def served(self):
-        """A server that judges on the cluster: a verdict, a node that joins late, and an end during a run."""
-        folder = ROOT / "configs" / "competitions"
-        folder.mkdir(exist_ok=True)
-        (folder / "double.yml").write_text("title: Twice\nproblem: double\n")
-        client = json.loads(podium("user", "add", "ada", "--json").stdout)["cli_id"]
-        good, slow = FOLDER / "good.py", FOLDER / "slow.py"
+        """A server that judges on the cluster: a verdict, a node that joins late, one that is deleted while it is
+        judged, and an end in mid-run."""
+        write_competition()
+        database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
+        client = database.people.add("ada")
+        good, deleted, slow = FOLDER / "good.py", FOLDER / "deleted.py", FOLDER / "slow.py"
         good.write_text(SLEEPS.format(s=0))
-        slow.write_text(SLEEPS.format(s=300))
+        deleted.write_text(SLEEPS.format(s=300))
+        slow.write_text(SLEEPS.format(s=300) + "# slow\n")
         url, server = serve("served.txt")
+        sent = []
 
         def runners():
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/runner_queue/CPU", timeout=5) as answer:
                 return json.load(answer)["available_runners"]
 
-        def submit(file):
-            environment = {**os.environ, "PODIUM_SERVER": url, "PODIUM_CLIENT_ID": client}
-            return podium("submit", str(file), "--mode", "test", "--json", environment=environment)
+        def send(file):
+            sent.append(submitting(url, client, file))
+            return until(lambda: [each for each in rows_of(database, client) if each.file_name == file.name])[0].id
 
         try:
-            before = until(runners, 60)
-            done = submit(good)
+            nodes = self.alive()
+            before = until(runners)
+            done = submitting(url, client, good)
+            said = done.communicate(timeout=PATIENCE_S)[0]
             node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
-            late = until(lambda: (runners() or 0) > before, 90)
-            threading.Thread(target=lambda: submit(slow), daemon=True).start()
-            judging = until(lambda: len(judges()) >= 2, 90)
+            late = until(lambda: (runners() or 0) > before)
+            number = send(deleted)
+            deleted_judging = until(workers)
+            ask = urllib.request.Request(
+                f"{url}/user/submissions/{number}", method="DELETE", headers={"X-Popcorn-Cli-Id": client}
+            )
+            urllib.request.urlopen(ask, timeout=60).close()
+            deleted_gone = gone(judges)
+            state = database.queue.submission(number).state
+            number = send(slow)
+            judging = until(workers)
             server.send_signal(signal.SIGTERM)
-            code = server.wait(60)
+            code = server.wait(PATIENCE_S)
         finally:
-            server.kill()
+            for each in (server, *sent):
+                each.kill()
+        database.queue.delete(number)  # the next server would judge it
+        database.close()
         return {
+            "nodes": nodes,
             "runners": before,
             "late": late,
             "submitted": done.returncode,
-            "said": done.stdout[-2000:] + done.stderr[-1000:],
+            "said": said[-2000:],
+            "deleted": [bool(deleted_judging), deleted_gone, state],
             "judging": judging,
             "code": code,
             "judges_gone": gone(judges),
@@ -300,8 +320,8 @@ def custom_kernel(data):
         }
 
     def node_died(self):
-        """Of two judging nodes, kill the one that is not this process's own: its raylet and its worker. If only the
-        raylet is killed, Ray's worker goes on, and its result counts."""
+        """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker. With
+        the raylet alone Ray's worker goes on, and its result counts."""
         killed, begun = [], []
         own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
 
@@ -327,6 +347,7 @@ def custom_kernel(data):
             threading.Thread(target=act, args=(line,), daemon=True).start()
 
         runs = batch.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
+        node.start(ROOT, False, ADDRESS, "127.0.0.1", print)  # later scenes have two nodes, too
         return {
             "killed": len(killed),
             "verdicts": [run.ending.verdict for run in runs],
@@ -337,7 +358,7 @@ def custom_kernel(data):
 
 
 def serve(log_file):
-    """Start a server. Returns its address and its process."""
+    """A server's address and its process."""
     words = ["--root", str(ROOT), "serve", "--cluster", ADDRESS, "--port", "8123"]
     with open(FOLDER / log_file, "w") as log:
         return "http://127.0.0.1:8123", subprocess.Popen(
@@ -345,93 +366,121 @@ def serve(log_file):
         )
 
 
-def head_died():
-    """kill -9 of the head while `eval` and a server judge. `eval` is started again with the new head; the server goes
-    on by itself."""
-    os.environ.update({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})  # instead of Ray's 60 s
-    begin_cluster()
-    folder = ROOT / "submissions" / "double"
-    names = ("headless_quick", "headless_slow")
-    files = []
-    for name, sleep_s in zip(names, (0, 15), strict=True):
-        files.append(str(folder / f"{name}.py"))
-        Path(files[-1]).write_text(SLEEPS.format(s=sleep_s) + f"# {name}\n")
-    words = ["eval", "double", "--quick", "--cluster", ADDRESS]
-    (ROOT / "configs" / "competitions").mkdir(exist_ok=True)
+def write_competition():
+    folder = ROOT / "configs" / "competitions"
+    folder.mkdir(exist_ok=True)
     limits = "limits: {per_hour: 100, waiting: 10}\n"
-    (ROOT / "configs" / "competitions" / "double.yml").write_text(f"title: Twice\nproblem: double\n{limits}")
+    (folder / "double.yml").write_text(f"title: Twice\nproblem: double\n{limits}")
+
+
+def submitting(url, client, file):
+    """The process that sends a file and waits for its verdict; what it says comes by its stdout."""
+    command = [sys.executable, "-m", "harness", "submit", str(file), "--mode", "test", "--json"]
+    environment = {**os.environ, "PODIUM_SERVER": url, "PODIUM_CLIENT_ID": client}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def rows_of(database, client):
+    return database.queue.of_user(database.people.by_client(client).id)
+
+
+@contextlib.contextmanager
+def held():
+    """Within it no submission gets on: its process is stopped as soon as it is there. The judge of it goes on."""
+    over = threading.Event()
+
+    def hold():
+        while not over.wait(0.1):
+            for number in workers():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGSTOP)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def head_died():
+    """kill -9 of the head while `eval` and a server judge. `eval` is typed again when there is another head, and the
+    server goes on by itself."""
+    os.environ.update({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})  # as Ray's 60 s, in less time
+    begin_cluster(nodes=1)
+    files = {name: ROOT / "submissions" / "double" / f"{name}.py" for name in ("headless_one", "headless_two")}
+    for name, file in files.items():
+        file.write_text(SLEEPS.format(s=3) + f"# {name}\n")
+    words = ["eval", "double", "--quick", "--cluster", ADDRESS]
+    write_competition()
     database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
     client = database.people.add("grace")
-    with database.connections.reading() as rows:  # "served" leaves a submission that takes longer than this scene
-        earlier = {number for (number,) in rows("SELECT id FROM submissions")}
     url, server = serve("headless.txt")
-    said = {}
+    sending = []
 
-    def submit(number):
-        file = FOLDER / f"headless{number}.py"
-        file.write_text(SLEEPS.format(s=5) + f"# {number} of grace\n")
-        environment = {**os.environ, "PODIUM_SERVER": url, "PODIUM_CLIENT_ID": client}
-        said[number] = podium("submit", str(file), "--mode", "test", "--json", environment=environment)
-
-    def stored(name):
-        return len(list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json")))
+    def stored():
+        return {name for name in files if list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json"))}
 
     try:
         with open(FOLDER / "eval.txt", "w") as log:
-            command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words, *files]
+            command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words, *map(str, files.values())]
             evaluation = subprocess.Popen(command, stdout=log, stderr=log)
-        until(lambda: "serves" in (FOLDER / "headless.txt").read_text(), 90)
-        sending = [threading.Thread(target=submit, args=(number,)) for number in range(3)]
-        for each in sending:
-            each.start()
-        judged = until(lambda: stored(names[0]), 120)
-        waiting = until(lambda: database.queue.totals().get("running"), 60)
-        for number in processes("gcs_server"):
-            os.kill(number, signal.SIGKILL)
-        code = evaluation.wait(60)
-        before = [stored(name) for name in names]
-        main(["--root", str(ROOT), "node", "--stop"])
-        judges_gone = gone(lambda: processes("ray::judge_job"))
+        until(stored)  # the one node judges one, then the other
+        with held():
+            node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+            until(lambda: "serves" in (FOLDER / "headless.txt").read_text())
+            for number in range(3):
+                file = FOLDER / f"headless{number}.py"
+                file.write_text(SLEEPS.format(s=1) + f"# {number} of grace\n")
+                sending.append(submitting(url, client, file))
+            judging = until(lambda: len(processes("ray::judge_job")) == 2 and len(workers()) >= 2)
+            running = database.queue.totals().get("running")
+            for number in processes("gcs_server"):
+                os.kill(number, signal.SIGKILL)
+            code = evaluation.wait(PATIENCE_S)
+            before = stored()
+            main(["--root", str(ROOT), "node", "--stop"])
+            judges_gone = gone(lambda: processes("ray::judge_job") + judges())
         begin_cluster()
-        again = podium(*words, files[1]).returncode
-        for each in sending:
-            each.join(240)
+        again = podium(*words, *[str(file) for name, file in files.items() if name not in before]).returncode
+        told = [each.communicate(timeout=PATIENCE_S)[0] for each in sending]
         server.send_signal(signal.SIGTERM)
-        ended = server.wait(90)
+        ended = server.wait(PATIENCE_S)
     finally:
-        server.kill()
+        for each in (server, *sending):
+            each.kill()
     with database.connections.reading() as rows:
         runs = [run for (run,) in rows("SELECT id FROM runs")]
-        numbers = [number for (number,) in rows("SELECT id FROM submissions") if number not in earlier]
-    each = [len(database.queue.runs(number)) for number in numbers]
+    each = [len(database.queue.runs(row.id)) for row in rows_of(database, client)]
     database.close()
-    files = [path.stem for path in (ROOT / "results" / "trials").glob("*/*/*.json")]
     return {
-        "judged": judged,
-        "waiting": waiting,
+        "judging": judging,
+        "running": running,
         "code": code,
         "said": (FOLDER / "eval.txt").read_text()[-1500:],
-        "before": before,
+        "before": len(before),
         "judges_gone": judges_gone,
         "again": again,
-        "after": [stored(name) for name in names],
-        "codes": [said[number].returncode for number in sorted(said)],
-        "told": [said[number].stderr[-500:] for number in sorted(said)],
-        "runs": sorted(runs) == sorted(files),
+        "after": len(stored()),
+        "codes": [each.returncode for each in sending],
+        "told": [text[-500:] for text in told],
+        "runs": sorted(runs) == sorted(path.stem for path in (ROOT / "results" / "trials").glob("*/*/*.json")),
         "each": each,
         "ended": ended,
         "log": (FOLDER / "headless.txt").read_text()[-3000:],
     }
 
 
-def begin_cluster():
+def begin_cluster(nodes=2):
     node.start(ROOT, True, None, "127.0.0.1", print, port=6397)
-    node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+    for _ in range(nodes - 1):
+        node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
 
 
 def podium(*words, environment=None):
     command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=2 * PATIENCE_S)
 
 
 def play():
@@ -445,7 +494,7 @@ def play():
 
 
 def played(name, scene):
-    """The scene's result, or its traceback."""
+    """What the scene found, or how it failed."""
     began = time.monotonic()
     try:
         return scene()
@@ -457,7 +506,7 @@ def played(name, scene):
 
 def play_on_one_head(found, chosen):
     begin_cluster()
-    with contextlib.closing(Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6)) as placement:
+    with contextlib.closing(Placement(ADDRESS, ROOT, silent_s=20, lonely_s=6)) as placement:
         scene = Scene(placement)
         scenes = {"lost": lambda: scene.killed("lost", 3)}
         names = [name for name in chosen if name != "head_died"] or [

@@ -14,14 +14,14 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SCENE_S = 900
+SCENE_S = 1800
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory, request):
     """What the scenes found, by name."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'")
+        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'")
     alone = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which("ip") or not shutil.which("unshare") or subprocess.run([*alone, "true"]).returncode:
         pytest.skip(
@@ -48,8 +48,9 @@ def scenes(tmp_path_factory, request):
         command = [*alone, sys.executable, "-m", "tests.cluster_scene", str(root), str(folder), *chosen]
         here = Path(__file__).parents[1]
         subprocess.run(command, stdout=log, stderr=log, timeout=SCENE_S, cwd=here, env=dict(os.environ), check=False)
+    print((folder / "log").read_text())  # shown beside what fails
     found = folder / "found.json"
-    assert found.exists(), (folder / "log").read_text()[-3000:]
+    assert found.exists()
     return json.loads(found.read_text())
 
 
@@ -146,23 +147,28 @@ def test_a_node_that_dies_is_followed_by_another(scene):
 
 def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_end_ends_its_judges(scene):
     found = scene("served")
-    assert found["runners"] == 2 and found["late"], found["log"]
+    assert found["runners"] == found["nodes"] and found["late"], found["log"]
     assert found["submitted"] == 0 and "accepted" in found["said"]
     assert found["judging"] and found["code"] == 0 and found["judges_gone"], found["log"]
 
 
+def test_one_that_is_deleted_while_it_is_judged_leaves_no_judge_on_the_node(scene):
+    found = scene("served")
+    assert found["deleted"] == [True, True, "failed"], found["log"]
+
+
 def test_eval_says_that_its_head_is_gone_keeps_what_is_stored_and_judges_the_rest_when_there_is_another(scene):
     found = scene("head_died")
-    assert found["judged"] and found["code"] == 30
+    assert found["judging"] and found["code"] == 30, found["said"]
     assert "error: the cluster at 127.0.0.1:6397 is lost" in found["said"]
-    assert found["before"] == [1, 0]
-    assert found["judges_gone"] and found["again"] == 0 and found["after"] == [1, 1]
+    assert found["before"] == 1
+    assert found["judges_gone"] and found["again"] == 0 and found["after"] == 2
 
 
 def test_a_server_whose_head_dies_gives_every_submission_its_verdict_and_stores_each_run_once(scene):
     found = scene("head_died")
-    assert found["waiting"] and found["codes"] == [0, 0, 0], [found["told"], found["log"]]
-    assert found["runs"] and found["each"] == [1] * len(found["each"]) and len(found["each"]) >= 3
+    assert found["running"] == 1 and found["codes"] == [0, 0, 0], [found["told"], found["log"]]
+    assert found["runs"] and found["each"] == [1, 1, 1]
     assert found["ended"] == 0, found["log"]
 
 

@@ -3,9 +3,11 @@
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -264,6 +266,24 @@ def test_a_token_is_made_once_and_only_its_owner_reads_it(tmp_path, monkeypatch)
 def test_what_is_no_address_is_said_before_ray_is_asked_for(address):
     with pytest.raises(UsageError, match="is no address of a cluster"):
         engine.connect(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_head_that_is_gone_is_said_at_once(monkeypatch, address):
+    monkeypatch.setattr(engine, "load", lambda: SimpleNamespace(is_initialized=lambda: False))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and does not listen
+        port = free.getsockname()[1]
+        with pytest.raises(InfrastructureError, match=f"no cluster answers at 127.0.0.1:{port}: Connection refused"):
+            engine.connect(address.format(port))
+
+
+def test_a_client_s_address_is_refused_for_jobs_before_ray_is_asked_for(podium, toy_root):
+    source = toy_root / "submissions" / "double" / "mine.py"
+    source.write_text("")
+    code, _, err = podium("eval", "double", str(source), "--cluster", "ray://127.0.0.1:10001")
+    assert code == 2 and "error: ray://127.0.0.1:10001 shows a cluster and does not take jobs\n  have this" in err
 
 
 def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):

@@ -375,8 +375,21 @@ def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
         evaluate("double", RIGHT, "cpu", "verdict", root=root)
 
 
+@pytest.fixture(params=["heard", "ignored", "blocked"])
+def ctrl_c(request):
+    """How this process takes Ctrl-C, which what it starts inherits: a shell's & has it ignored, Ray has it blocked."""
+    before = signal.getsignal(signal.SIGINT)
+    if request.param == "ignored":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    elif request.param == "blocked":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow(ci=True)
-def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
+def test_closing_ends_a_call_of_another_thread_at_once(own_judge, ctrl_c):
     root = own_judge
     with ThreadPoolExecutor(1) as pool:
         slow = "import time\ndef custom_kernel(data):\n    time.sleep(1000)\n"

@@ -12,14 +12,17 @@ import pytest
 pytest.importorskip("fastapi")
 
 from databases import Postgres, programs
-from served import Server, saying, until
+from served import TOKEN, Server, saying, until
 
+from bench.stand_in import run_of
 from harness import catalog
+from harness.cluster.watching import JobEnded
 from harness.errors import InfrastructureError
 from harness.library import judges
 from harness.library.request import Request
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
+from harness.server import recall
 from harness.server.events import MOST_WAITING, Event, Hub, TooManyListeners
 from harness.server.exhaustion import exhausted
 from harness.server.program import cards, gpu_name
@@ -126,6 +129,47 @@ def test_one_that_is_removed_while_it_is_judged_never_reaches_a_board(server):
     until(lambda: server.serving.database.queue.submission(number).state.over)
     until(lambda: list(server.root.glob("results/removed/double/*/*.json")))
     assert not list(server.root.glob("results/local/double/*/*.json"))
+
+
+@pytest.fixture
+def endless(server, monkeypatch):
+    """A judge without a verdict; it is told here that it is ended."""
+    monkeypatch.setattr(recall, "LOOK_S", 0.02)
+    ended = threading.Event()
+    ended.close = ended.set
+
+    def judge(request, narrate, started):
+        started(ended)
+        server.judge.judged.append((request.submission.path, request.submission.sha256))
+        if not ended.wait(2):
+            return run_of(request, 0)
+        raise JobEnded("it was ended")
+
+    server.dispatcher._judge_apart = judge
+    return ended
+
+
+@pytest.mark.parametrize(("mode", "token"), [("test", None), ("benchmark", None), ("leaderboard", TOKEN)])
+def test_a_judge_ends_when_its_submission_is_deleted_or_an_administrator_removes_it(server, endless, mode, token):
+    client = server.person("ada")
+    number = server.sent(client, mode=mode)
+    until(lambda: server.judge.judged)
+    who = ("user", client, None) if token is None else ("admin", None, token)
+    assert server.ask("DELETE", f"/{who[0]}/submissions/{number}", who[1], token=who[2])[0] == 200
+    until(lambda: server.serving.database.queue.submission(number).state.over)
+    found = server.serving.database.queue.submission(number)
+    assert endless.is_set() and (found.state, found.attempt) == ("failed", 1)
+    assert "deleted it" in found.error or "it was removed" in found.error
+    assert not list(server.root.glob("results/*/double/*/*.json"))
+
+
+def test_one_that_is_to_be_ranked_is_judged_to_its_end_although_its_author_deletes_it(server, endless):
+    client = server.person("ada")
+    number = server.sent(client)
+    until(lambda: server.judge.judged)
+    server.ask("DELETE", f"/user/submissions/{number}", client)
+    until(lambda: server.serving.database.queue.submission(number).state.over)
+    assert not endless.is_set() and list(server.root.glob("results/removed/double/*/*.json"))
 
 
 def test_results_that_cannot_be_written_hold_the_run_up_and_lose_nothing(server, monkeypatch):

@@ -39,7 +39,12 @@ def node(root: Path, head: bool, address: str | None, stop: bool, ip: str | None
 
 
 @verbs.command()
-@click.option("--address", default="auto", metavar="HOST:PORT", help="The cluster's head (default: this node's).")
+@click.option(
+    "--address",
+    default="auto",
+    metavar="HOST:PORT",
+    help="The cluster's head (default: this node's), or ray://HOST:PORT.",
+)
 @json_option
 @markdown_option
 @click.pass_obj

@@ -54,7 +54,7 @@ from harness.verbs import leaderboard
 @click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT. --device is then a kind, a model's folder, "
+    help="Judge on a cluster's nodes: auto or HOST:PORT. --device is then a kind, a model's folder, "
     "or a card's id, which pins all to that card.",
 )
 @json_option

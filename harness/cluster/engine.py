@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import secrets
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,15 @@ from typing import Any
 from harness.errors import InfrastructureError, UsageError
 
 INSTALL = (
-    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'"
+    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'"
 )
+
+START = (
+    "start one: python3 -m harness node --head, and on each other machine: python3 -m harness node --address HOST:PORT"
+)
+
+LISTEN_S = 5.0
+"""How long a head may take to be reached. Ray itself goes on trying for minutes, and says nothing."""
 
 LEAST_TOKEN = 32
 """Characters of a token; `podium node --head` makes one of 64."""
@@ -89,7 +97,37 @@ def make_token() -> Path | None:
 def check_address(address: str) -> None:
     """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT."""
     if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
-        raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
+        raise UsageError(f"{address!r} is no address of a cluster", "give auto or HOST:PORT")
+
+
+def check_listens(address: str) -> None:
+    """Raises InfrastructureError where nothing listens at `address`; of auto, at the head that this machine had last,
+    if Ray knows of one."""
+    where = address
+    if address == "auto":
+        from ray._private import services
+
+        with contextlib.suppress(Exception), _hushed():  # if Ray knows of none, it says so as it connects
+            where = services.canonicalize_bootstrap_address(address) or address
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host:
+        return
+    try:
+        socket.create_connection((host, int(port)), LISTEN_S).close()
+    except (OSError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise InfrastructureError(f"no cluster answers at {where.removeprefix('ray://')}: {said}", START) from None
+
+
+def check_judges(address: str) -> None:
+    """Raises UsageError for what is no address of a cluster that can be given jobs: Ray's client has no streams, by
+    which a job tells how far it is."""
+    check_address(address)
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"{address} shows a cluster and does not take jobs",
+            "have this machine join, python3 -m harness node --address HOST:PORT, and give --cluster HOST:PORT",
+        )
 
 
 def connect(address: str) -> Any:
@@ -102,15 +140,14 @@ def connect(address: str) -> Any:
         raise InfrastructureError("ray:// takes grpcio, which is not installed here", "pip install grpcio")
     if ray.is_initialized():
         return ray
+    check_listens(address)
     try:
         with _hushed():
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
         said = " ".join(str(error).split())
         raise InfrastructureError(
-            f"no cluster answers at {address}, or it has another token: {said[:300]}",
-            "start one: python3 -m harness node --head, and on each other machine: "
-            "python3 -m harness node --address HOST:PORT",
+            f"no cluster answers at {address}, or it has another token: {said[:300]}", START
         ) from None
     return ray
 

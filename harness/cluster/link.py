@@ -54,7 +54,7 @@ class Link:
     """
 
     def __init__(self, address: str, root: Path, patient: bool = False, driver: str = DRIVER) -> None:
-        engine.check_address(address)
+        engine.check_judges(address)
         self._patient, self._words = patient, [driver, address, str(root), str(math.inf if patient else LONELY_S)]
         self._closing = threading.Event()
         self._ray = _RayProcess(self._words, self._lost)

@@ -27,6 +27,7 @@ PORT = 6379
 STORE_BYTES = 256 << 20
 """Of shared memory for Ray's objects: a problem's files and lines of narration are all that travels."""
 
+AGAIN = "python3 -m harness node --stop, and try again"
 START_S = 120.0
 STOP_S = 15.0
 
@@ -46,6 +47,8 @@ def start(
     if head and (made := engine.make_token()):
         narrate(f"a token was made: {made}; copy it to the same place on every node")
     engine.check_token()
+    if address is not None:
+        engine.check_listens(address)
     found = facts.here(root)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments(found, head, address, ip, port)]
     command += ["--block"] if block else []
@@ -66,11 +69,11 @@ def start(
             )
             status, said = done.returncode, done.stdout
     except subprocess.TimeoutExpired:
-        raise InfrastructureError(
-            f"Ray has not started within {START_S:g} s", "podium node --stop, and try again"
-        ) from None
+        raise InfrastructureError(f"Ray has not started within {START_S:g} s", AGAIN) from None
     if status:
         engine.refuse_token(said, address or "this machine")
+        if "timed out during startup" in said:
+            raise InfrastructureError("Ray has not started within the 30 s that it allows: the machine is busy", AGAIN)
         last = [line for line in said.splitlines() if line.strip()][-6:]
         raise InfrastructureError(f"Ray has not started: status {status}", "\n  ".join(last) or None)
     return found

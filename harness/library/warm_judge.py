@@ -39,6 +39,8 @@ STEP_S = 0.1
 
 def main() -> None:
     """Answer requests until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # `_listen` ends this process by SIGINT, which its parent
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # may ignore or block, as Ray and a shell's & do
     connection = Connection(int(sys.argv[1]))
     custody.keep(custody.Note(int(sys.argv[2])))
     asked: queue.Queue[dict[str, Any] | None] = queue.Queue()

@@ -9,5 +9,5 @@ card.
     app           the routes: `popcorn` (the interface of popcorn-cli), `board` (pages, data, feeds), and errors
     competition   configs/competitions, a YAML file each; standings: a competition's board; failures: cards that failed
     sessions      signing in; limits, descriptors: how much is allowed; exhaustion: whether the system ran out of it
-    removal       submissions taken off boards; log: lines on stderr
+    removal       submissions taken off boards; recall: judges ended before their verdict; log: lines on stderr
 """

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from harness import catalog
 from harness.errors import InfrastructureError, PodiumError
@@ -27,11 +27,12 @@ from harness.progress import Narrate
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.legible import without_paths
-from harness.server import removal
+from harness.server import recall, removal
 from harness.server.exhaustion import exhausted
 from harness.server.failures import Failures
 from harness.server.log import say
 from harness.server.narration import Places, Told
+from harness.server.recall import Closable
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
@@ -57,12 +58,6 @@ SETTLE_S = 30.0
 FAILED = "the judge failed: "
 IDLE_S = 1.0
 AGAIN_S = 0.5
-
-
-class Closable(Protocol):
-    """A judge that can be ended."""
-
-    def close(self) -> None: ...
 
 
 Judging = Callable[[Request, Narrate, Callable[[Closable], None]], Run]
@@ -220,7 +215,7 @@ class Dispatcher:
                 confined=True,
             )
             limit_s = 2 * problem.limits.evaluation_s + 3600
-            run = self._until_done(lambda: self._within(limit_s, request, told), exhausted)
+            run = self._until_done(lambda: self._within(limit_s, job, request, told), exhausted)
             path = f"{job.competition}/{job.user}/{job.file_name}"
             run = run.model_copy(update={"id": run_id(job), "submission_path": path})
             self._until_done(functools.partial(self._store.write, run, submission, TIERS[job.mode]))
@@ -238,24 +233,20 @@ class Dispatcher:
             known = self._problems[name] = (stamp, catalog.load_problem(self._serving.root, name))
         return known[1]
 
-    def _within(self, limit_s: float, request: Request, told: Told) -> Run:
-        """Return the run of a judge that is ended after `limit_s`."""
-        begun: list[Closable] = []
+    def _within(self, limit_s: float, job: SubmissionRow, request: Request, told: Told) -> Run:
+        """Return the run of a judge that is ended after `limit_s`, or when nobody wants the run any more."""
+        with recall.watching(self._queue, job, limit_s) as watched:
 
-        def started(judge: Closable) -> None:
-            begun.append(judge)
-            self._judges.add(judge)
-            if self._stopping.is_set():
-                judge.close()
+            def started(judge: Closable) -> None:
+                watched(judge)
+                self._judges.add(judge)
+                if self._stopping.is_set():
+                    judge.close()
 
-        timer = threading.Timer(limit_s, lambda: begun[0].close() if begun else None)
-        timer.daemon = True
-        timer.start()
-        try:
-            return self._judge_apart(request, told, started)
-        finally:
-            timer.cancel()
-            self._judges.difference_update(begun)
+            try:
+                return self._judge_apart(request, told, started)
+            finally:
+                self._judges.difference_update(watched.judges)
 
     def _failed(self, job: SubmissionRow, error: Exception, card: str) -> None:
         """Put back a job whose judge returned no run. After MOST_FAILURES failures give up."""
@@ -266,6 +257,10 @@ class Dispatcher:
             return
 
         def settle() -> None:
+            if recall.unwanted(self._queue, job):
+                self._queue.put_back(job.job_id, job.attempt, "its judge was ended")  # which ends it
+                say(f"submission {job.id}, attempt {job.attempt}: ended, because it was taken off")
+                return
             before = [each for each in self._queue.states(job.job_id) if (each.detail or "").startswith(FAILED)]
             if len(before) + 1 < MOST_FAILURES:
                 self._failures.note(job.job_id, card)

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library import judges
 from harness.machine.device import detect
 from harness.sandbox import tiers
@@ -160,7 +160,8 @@ def _look_for_more(dispatcher: Dispatcher, elsewhere: Callable[[], dict[str, tup
         time.sleep(LOOK_S)
         try:
             dispatcher.have(elsewhere())
-        except Exception as error:  # the cluster may be away for a while
-            if str(error) != said:
-                say(f"the cluster does not say what it has: {error}")
-            said = str(error)
+        except Exception as error:  # the cluster may be gone for a while
+            why = error.message if isinstance(error, PodiumError) else str(error)
+            if why != said:
+                say(f"the cluster does not say what it has: {why}")
+            said = why
