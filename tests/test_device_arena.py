@@ -120,7 +120,7 @@ def test_once_closed_nothing_of_it_is_left():
     arena = DeviceArena.create_on(CudaMemory(cuda), 1)
     assert cuda.handles and cuda.mapped
     arena.close()
-    assert not cuda.handles and not cuda.mapped and open_files() == before
+    assert not cuda.handles and not cuda.mapped and open_files() <= before  # others may close theirs meanwhile
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
@@ -142,7 +142,7 @@ def test_a_driver_that_refuses_is_an_oserror_and_leaves_nothing(failing):
     cuda = FakeCuda(failing)
     with pytest.raises(OSError, match="failed with status 2"):
         DeviceArena.create_on(CudaMemory(cuda), 1)
-    assert not cuda.handles and not cuda.mapped and open_files() == before
+    assert not cuda.handles and not cuda.mapped and open_files() <= before  # others may close theirs meanwhile
 
 
 def test_a_descriptor_that_cannot_be_taken_is_an_oserror():

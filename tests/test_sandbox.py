@@ -1014,3 +1014,11 @@ def test_no_worker_comes_before_others_on_a_machine_whose_users_may(monkeypatch)
     monkeypatch.setattr(Path, "write_text", lambda self, text: None)
     privileges.limit(100, 1 << 30)
     assert limits[resource.RLIMIT_RTPRIO] == limits[resource.RLIMIT_NICE] == (0, 0)
+
+
+def test_an_ended_process_is_waited_for_while_another_thread_collects_its_status():
+    enclosure = object.__new__(Enclosure)
+    enclosure._process = subprocess.Popen(["true"])
+    enclosure._process._waitpid_lock.acquire()  # as the other thread's Popen.wait does
+    threading.Timer(0.5, enclosure._process._waitpid_lock.release).start()
+    assert enclosure.wait(300) == 0

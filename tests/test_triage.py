@@ -62,7 +62,7 @@ def test_findings_are_stored_and_shown_and_the_verdict_is_what_it_is_without_the
     submit(toy_root, "suspect", PATCHED)
     assert main(["--root", str(toy_root), "eval", "double", "--quick"]) == 0
     out = capsys.readouterr().out
-    assert "TIMER_MONKEYPATCH" in out and "no verdict" in out
+    assert "TIMER_MONKEYPATCH" in out and "not a verdict" in out
     assert Store(toy_root).read("suspect").triage[0].rule == "TIMER_MONKEYPATCH"
     assert main(["--root", str(toy_root), "show", "suspect"]) == 0
     assert "decides nothing" in capsys.readouterr().out
@@ -89,4 +89,4 @@ def test_the_board_shows_severe_findings_only(toy_root, capsys):
     put(toy_root, make_run("20260102-one", triage=(mild, severe), submission="other"))
     main(["--root", str(toy_root), "leaderboard", "double"])
     out = capsys.readouterr().out
-    assert "SEVERE" in out and "MILD" not in out and "no verdict" in out
+    assert "SEVERE" in out and "MILD" not in out and "not a verdict" in out

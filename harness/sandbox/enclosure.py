@@ -22,6 +22,10 @@ from harness.sandbox.policy import MAX_DISK_BYTES, Policy
 from harness.sandbox.program import Program
 from harness.temporary import remove
 
+COLLECT_S = 10.0
+"""The time for the status of a process that has ended. Another thread of the judge may be collecting it, and Popen's
+wait(0) would take that for a process that still runs."""
+
 KILL_S = 30.0
 TASKS, TASKS_PER_CPU = 1024, 16
 """The most processes and threads at once. Compilers and torch's thread pools need some for each processor."""
@@ -109,10 +113,10 @@ class Enclosure:
         with contextlib.suppress(ProcessLookupError, AttributeError):  # gone already; macOS
             ended = os.pidfd_open(self._process.pid)
             try:
-                select.select([ended], [], [], timeout_s)  # Popen would poll every 50 ms
+                has_ended = select.select([ended], [], [], timeout_s)[0]  # Popen would poll every 50 ms
             finally:
                 os.close(ended)
-            timeout_s = 0
+            timeout_s = COLLECT_S if has_ended else 0
         return self._process.wait(timeout_s)
 
     def excess(self) -> str | None:
