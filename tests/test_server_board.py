@@ -651,7 +651,7 @@ def test_the_front_page_has_competitions_what_runs_and_waits_and_the_latest_reco
     page = shown(anybody, "/", f"#{numbers[-1]}")
     words = Elements(page.text).words
     assert "Twice" in words and all(f"#{number} ada" in words for number in numbers)
-    assert "number 2 in the queue" in Elements(anybody.get(f"/submission/{numbers[2]}").text).words
+    assert shown(anybody, f"/submission/{numbers[2]}", "number 2 in the queue")
     server.judge.free.set()
 
 
