@@ -3,10 +3,9 @@
     python3 -m harness node --head
     .venv/bin/python -m bench.cluster_throughput kv_replicate --cards 1 2 4 --submissions 8
 
-Not yet measured on any machine. One submission is judged in full again and again by N threads, each pinned to a card.
-Prints submissions per hour and the efficiency (N cards against N times one card). Also prints, card by card, the ratio
-of the mean score beside N - 1 busy cards to the mean score alone, with its interval. If neighbours disturb nothing, the
-interval contains 1.
+One submission is judged in full again and again by N threads, each pinned to a card. Prints submissions per hour and
+the efficiency (N cards against N times one card). Also prints, card by card, the ratio of the mean score beside N - 1
+busy cards to the mean score alone, with its interval. If neighbours disturb nothing, the interval contains 1.
 """
 
 import argparse
@@ -42,6 +41,10 @@ def scores_ns(runs: Sequence[Run]) -> list[float]:
     return [run.score.latency_ns for run in runs if run.score is not None]
 
 
+def shown(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{each / 1e3:.2f}" for each in scores_ns(runs)) + " µs"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")
@@ -49,10 +52,13 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--cards", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--submissions", type=int, default=4, help="runs on each card")
+    parser.add_argument("--submission", help="the name of a bundled file (default: a baseline)")
+    parser.add_argument("--alone", type=int, help="how many of the cards are also measured alone (default: all)")
     asked = parser.parse_args()
     root = catalog.default_root()
     problem = catalog.load_problem(root, asked.problem)
-    submission = next(each for each in catalog.submissions(root, problem) if each.name in problem.baselines)
+    wanted = [asked.submission] if asked.submission else problem.baselines
+    submission = next(each for each in catalog.submissions(root, problem) if each.name in wanted)
     with Link(asked.cluster, root) as link:
         device = link.device(asked.device)
         cards = link.cards(device.slug)
@@ -61,18 +67,21 @@ def main() -> None:
         print(f"{submission.name} of {problem.name}, {asked.submissions} runs a card, {device.name}")
         judged(link, root, submission, cards[: max(asked.cards)], 1)  # compiled code is cached from here on
         one_an_hour, alone = 0.0, {}
-        for card in cards[: max(asked.cards)]:
+        lone = cards[: asked.alone or max(asked.cards)]
+        for card in lone:
             found = judged(link, root, submission, [card], asked.submissions)
             alone[card] = found["runs"][card]
-            one_an_hour += 3600 * asked.submissions / found["seconds"] / max(asked.cards)
-        print(f"1 card: {one_an_hour:.0f} submissions an hour, the mean of each card alone")
+            one_an_hour += 3600 * asked.submissions / found["seconds"] / len(lone)
+            print(f"  {card} alone: {shown(alone[card])}")
+        print(f"1 card: {one_an_hour:.0f} submissions an hour, the mean of {len(lone)} cards alone")
         for count in (count for count in asked.cards if count > 1):
             found = judged(link, root, submission, cards[:count], asked.submissions)
             an_hour = 3600 * count * asked.submissions / found["seconds"]
             efficiency = an_hour / count / one_an_hour
             print(f"{count} cards: {an_hour:.0f} submissions an hour, {efficiency:.0%} of {count} × one")
             for card, runs in found["runs"].items():
-                busy, quiet = scores_ns(runs), scores_ns(alone[card])
+                busy, quiet = scores_ns(runs), scores_ns(alone.get(card, []))
+                print(f"  {card} beside {count - 1} busy: {shown(runs)}")
                 if len(busy) > 1 and len(quiet) > 1:
                     ratio = stats.ratio_of_scores(busy, quiet, CONFIDENCE)
                     print(f"  {card}: {ratio.value:.4f} of alone ({ratio.low:.4f} to {ratio.high:.4f})")
