@@ -29,7 +29,7 @@ Imports run downwards: a folder uses those in the lines below it, never its own 
 only read results import no torch.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _FOR_PROGRAMS = ("evaluate", "evaluate_many")
 

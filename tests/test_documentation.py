@@ -16,6 +16,7 @@ import click
 import pytest
 import yaml
 
+import harness
 from bench import corruption_page, kernel_table
 from harness import catalog, evaluate
 from harness.catalog.config import load_config
@@ -367,6 +368,11 @@ def test_every_link_to_a_heading_finds_it():
     assert len(links) > 10
     for page, target, anchor in links:
         assert anchor in anchors(pages[target]), f"{page}: {target.name}#{anchor}"
+
+
+def test_the_changes_begin_with_this_version():
+    said = re.findall(r"^## (.*)$", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert re.fullmatch(rf"{re.escape(harness.__version__)}, 20\d\d-\d\d-\d\d", said[0])
 
 
 def test_the_index_leads_to_every_page_and_the_readme_to_it():
