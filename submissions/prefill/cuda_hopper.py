@@ -38,9 +38,9 @@ Steps
     matrix instruction.
 
 Tiles
-    128 queries and 128 keys. A thread of a consumer has 64 float32 registers of S (64 x 128), D / 2 of O (64 x D), and 32
-    of P. Of shared memory, at D = 128: 64 KiB of queries, 32 KiB a tile of keys or values. All of it lies as wgmma and
-    TMA share it: columns of 64 bfloat16 (128 bytes), 8 rows every 1024 bytes, their 16-byte pieces permuted.
+    128 queries and 128 keys. A thread of a consumer has 64 float32 registers of S (64 x 128), D / 2 of O (64 x D), and
+    32 of P. Of shared memory, at D = 128: 64 KiB of queries, 32 KiB a tile of keys or values. All of it lies as wgmma
+    and TMA share it: columns of 64 bfloat16 (128 bytes), 8 rows every 1024 bytes, their 16-byte pieces permuted.
 
 Order
     As in gluon_hopper.py. Keys from the last tile, the one on the diagonal or cut short, to the first: only the first
