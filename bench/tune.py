@@ -89,7 +89,7 @@ VARIANTS: dict[str, list[Variant]] = {
     ],
     "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8]), *grid(stages=[2, 3])],
     "mla/gluon_fp8": [{}, {"short": False}, *grid(short=[False], per_multiprocessor=[1, 2], least_tiles=[2, 8])],
-    "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2, 3, 6])],
+    "mla/gluon_mxfp4": [{}, *grid(decoders=[2, 3]), *grid(splits=[1, 2, 4])],
     "mla/gluon_bf16": [
         {},
         {"short": False},

@@ -1,6 +1,7 @@
 """What gluon_mxfp4's PTX makes of codes, without a GPU: its texts are read out of the file and carried out here."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from reference.quantization import dequantize_mxfp4
 CHECKOUT = Path(__file__).resolve().parents[1]
 SOURCE = (CHECKOUT / "submissions/mla/gluon_mxfp4.py").read_text()
 TREE = ast.parse(SOURCE)
+SPEC = importlib.util.spec_from_file_location("gluon_mxfp4", CHECKOUT / "submissions/mla/gluon_mxfp4.py")
+SUBMISSION = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SUBMISSION)
 SHIFT = int(re.search(r"^SHIFT = gl.constexpr\((\d+)\)", SOURCE, re.MULTILINE)[1])
 PLUS = int(re.search(r"plus_smem.store\(gl.full\(\[1\], (0x\w+)", SOURCE)[1], 16)
 
@@ -98,11 +102,22 @@ def test_scales_outside_the_range_are_taken_as_2_to_minus_18_where_a_half_is_los
         assert decoded(0x8F19A2C7, e8m0) == decoded(0x8F19A2C7, end)
 
 
-def test_bytes_of_two_tokens_become_pairs_of_fp16():
-    bytes_of = bytearray(decoded(0x8F19A2C7, 127)[:4])  # token t: two neighbouring dims; token t + 1: the same two
-    pairs = int.from_bytes(bytes_of, "little")
-    values = torch.frombuffer(bytes_of, dtype=torch.float8_e5m2).float()
-    for function, dim in (("first_bytes", 0), ("second_bytes", 1)):
-        word = carried_out(ptx(function), {1: pairs})["$0"]
-        got = torch.frombuffer(bytearray(word.to_bytes(4, "little")), dtype=torch.float16).float()
-        assert torch.equal(got, values[dim::2])
+def test_bytes_of_two_tokens_become_pairs_of_one_dim_the_even_dims_before_the_odd():
+    bytes_of_token, bytes_of_other = b"\x10\x11\x12\x13", b"\x20\x21\x22\x23"  # four neighbouring dims
+    operands = {2: int.from_bytes(bytes_of_token, "little"), 3: int.from_bytes(bytes_of_other, "little")}
+    words = carried_out(ptx("store_values"), operands)
+    assert words["$0"].to_bytes(4, "little") == b"\x10\x20\x12\x22"
+    assert words["$1"].to_bytes(4, "little") == b"\x11\x21\x13\x23"
+
+
+@pytest.mark.parametrize(("batch", "tiles", "splits"), [(4, 128, 32), (64, 128, 2), (256, 128, 1), (4, 16, 16)])
+def test_where_one_round_of_programs_fills_the_multiprocessors_there_is_no_second(batch, tiles, splits):
+    assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits
+
+
+def test_no_program_is_without_tiles():
+    for batch in range(1, 300):
+        for tiles in (1, 2, 3, 17, 63, 64, 65, 130):
+            splits = SUBMISSION.choose_splits(batch, tiles, multiprocessors=132)
+            assert 1 <= splits <= SUBMISSION.MAX_SPLITS
+            assert (splits - 1) * -(-tiles // splits) < tiles
