@@ -52,7 +52,7 @@ TESTS = {
     ],
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
-ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")
+ELSEWHERE = ("aiter_fp8", "cuda_", "gluon_")
 """Bundled files whose kernels are AMD's own or for NVIDIA only."""
 
 NO_OPERATION = (0xBF800000).to_bytes(4, "little")

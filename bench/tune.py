@@ -102,6 +102,7 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/triton_mxfp4": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[3])],
     "mla/triton_mxfp4_dot_scaled": [{}],
     "mla/aiter_fp8": [{}],
+    "prefill/cuda_hopper": [{}, *grid(section_bytes=[8 << 20, 16 << 20, 32 << 20, 1 << 40])],
     "prefill/gluon_hopper": [{}, *grid(v_stages=[2, 3], section_bytes=[8 << 20, 16 << 20, 32 << 20, 1 << 40])],
     "prefill/torch_sdpa": [{}],
     "prefill/triton_flash": [

@@ -196,7 +196,7 @@ ptxas info    : Used 10 registers
 }
 // end inline asm
 \twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
-\twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
+wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
 }
 .visible .entry a(
 {

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
+from harness.hip import NoDevice, compilers
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEM = catalog.load_problem(ROOT, "prefill")
@@ -300,3 +301,31 @@ def test_the_template_and_the_baseline_meet_the_tolerance(path):
         assert (error <= tolerance.atol + tolerance.rtol * expected.abs()).all()
         assert error.norm() <= tolerance.rel_l2 * expected.norm()
         assert (error.norm(dim=-1) <= tolerance.row_rel_l2 * expected.norm(dim=-1)).all()
+
+
+def cuda_hopper():
+    return import_file(ROOT / "submissions" / "prefill" / "cuda_hopper.py")
+
+
+def test_the_hopper_kernel_says_where_it_runs():
+    with pytest.raises(NoDevice, match=r"^cuda_hopper needs a Hopper GPU \(sm_90\)"):
+        cuda_hopper().custom_kernel(inputs(batch_size=1, seq_len=3, group=2, num_kv_heads=1, head_dim=128, causal=True))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_what_the_hopper_kernel_is_not_made_for_goes_to_torch(causal):
+    data = inputs(batch_size=2, seq_len=9, group=3, num_kv_heads=2, head_dim=80, causal=causal)
+    out, expected = cuda_hopper().attend_by_torch(data), reference.ref_kernel(data)
+    assert out.shape == expected.shape and out.is_contiguous()
+    assert torch.allclose(out.float(), expected.float(), rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compilers.missing("sm_90") is not None, reason="needs a compiler for sm_90")
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_hopper_kernel_keeps_what_it_computes_in_registers(head_dim, causal):
+    module = cuda_hopper().KERNELS[head_dim, causal]._module
+    (compiled,) = compilers.compile(module.source, "sm_90", module.defines).kernels
+    assert (compiled.spills, compiled.scratch_bytes, compiled.registers) == (0, 0, 65536 // 384 // 8 * 8)
+    assert compiled.matrix_instructions["wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16"] >= 12

@@ -93,7 +93,7 @@ def nvidia_kernels(log: str, ptx: str, target: str, dynamic_lds_bytes: int = 0) 
             lds_bytes=_number(r"(\d+) bytes smem", said) + dynamic_lds_bytes,
             threads=_threads(code := body(ptx, rf"\.entry {re.escape(name)}\(", END_OF_FUNCTION)),
             code=code,
-            matrix=r"^\s+(?:@\S+\s+)?((?:wg)?mma\.(?:mma_async|sync)\.[\w.]+)",
+            matrix=r"^\s*(?:@\S+\s+)?((?:wg)?mma\.(?:mma_async|sync)\.[\w.]+)",
         )
         for name, said in zip(parts[1::2], parts[2::2])
     )

@@ -22,6 +22,7 @@ compiles for no target.
 
     Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics, halves: HIP's own names,
                                    without ROCm
+                   ─► tensor_maps arguments for the copy unit of Hopper
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
                    ─► compilers   clang and NVRTC for chips that are not here
 '''
@@ -38,6 +39,7 @@ import torch
 
 from harness.hip.prelude import program
 from harness.hip.runtime import CompilationError, Gpu, LaunchError, compiled, visible_gpu
+from harness.hip.tensor_maps import TensorMap, tensor_map
 
 __all__ = [
     "CompilationError",
@@ -50,6 +52,7 @@ __all__ = [
     "int32",
     "int64",
     "ptr",
+    "tensor_map",
     "uint32",
 ]
 
@@ -214,9 +217,10 @@ class Kernel:
             for number, label in enumerate(signature, start=1)
         ]
         for label, kind in zip(self._labels, self._types):
-            if not isinstance(kind, Pointer | Scalar):
+            if not isinstance(kind, Pointer | Scalar | TensorMap):
                 raise TypeError(f"{label}: {kind!r} is not an argument type: use ptr(dtype), int32, int64, float32, ..")
-        self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer)]
+        self._maps = [number for number, kind in enumerate(self._types) if isinstance(kind, TensorMap)]
+        self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer | TensorMap)]
         self._functions: dict[int, ctypes.c_void_p] = {}
         self._granted: dict[int, int] = {}
 
@@ -252,6 +256,8 @@ class Kernel:
             if shared_bytes > self._granted.get(device, STATIC_SHARED_BYTES):
                 gpu.grant_shared(function, shared_bytes)
                 self._granted[device] = shared_bytes
+            for number in self._maps:
+                gpu.encode(packed[number], self._labels[number])
             gpu.launch(function, blocks, threads, shared_bytes, packed)
 
     def _compile_only(self) -> NoReturn:

@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from harness.hip.tensor_maps import EncodedMap
+
 
 class CompilationError(RuntimeError):
     """The source does not compile. The message is the compiler's log, with line numbers of the source."""
@@ -133,6 +135,7 @@ class Gpu:
         self, vendor: Vendor, driver: ctypes.CDLL, compiler: RuntimeCompiler, device_type: str = "cuda"
     ) -> None:
         self.vendor, self.compiler, self.device_type = vendor, compiler, device_type
+        self._encode_map = getattr(driver, "cuTensorMapEncodeTiled", None)  # CUDA's drivers have it from 12 on
         self._calls = {what: getattr(driver, name) for what, name in vendor.calls.items()}
         unsigned, handle = ctypes.c_uint, ctypes.c_void_p
         self._calls["launch"].argtypes = [handle, *[unsigned] * 7, handle, ctypes.POINTER(handle), handle]
@@ -183,6 +186,12 @@ class Gpu:
         if "attribute" in self._calls:
             max_dynamic_shared_size_bytes = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda.h
             self._succeed("attribute", self._calls["attribute"](function, max_dynamic_shared_size_bytes, count))
+
+    def encode(self, words: EncodedMap, what: str) -> None:
+        """Make the words of a tensor map from what it is to describe."""
+        if self._encode_map is None:
+            raise LaunchError(f"{what}: this driver has no tensor maps, which are for NVIDIA's GPUs from Hopper on")
+        self._succeed(f"{what}: the tensor map", self._encode_map(ctypes.byref(words), *words.encoding))
 
     def launch(
         self, function: ctypes.c_void_p, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]
