@@ -82,7 +82,7 @@ def processes(word: str) -> Iterator[int]:
 
 def kill(root: Path, what: str, chance: random.Random) -> bool:
     """Kill one process of this kind, and restart it unless it restarts by itself. False if there is none at present."""
-    names = {"worker": "ray::instant_job", "raylet": "/raylet/raylet", "head": "/gcs/gcs_server"}
+    names = {"worker": "ray::Judging", "raylet": "/raylet/raylet", "head": "/gcs/gcs_server"}
     found = sorted(processes(names[what]))
     if not found:
         return False

@@ -6,12 +6,12 @@ python -m bench.instant CONNECTION_FD ADDRESS ROOT LONELY_S      Ray's process o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bench.stand_in import run_of
 from harness.cluster import driver
-from harness.cluster.job import Said, judge_job
+from harness.cluster.job import Words, judge_job
 from harness.library.judges import Judge
 from harness.library.request import Request
 from harness.progress import Narrate
@@ -33,7 +33,7 @@ class InstantJudge(Judge):
         pass
 
 
-def instant_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
+def instant_job(asked: str, parcels: list[Any]) -> Words:
     """The cluster's task, with that judge."""
     yield from judge_job(asked, parcels, InstantJudge)
 

@@ -70,7 +70,10 @@ SHAPES: dict[str, list[Parameters]] = {
 }
 
 OPTIONS: dict[str, list[Parameters]] = {
-    "kv_decode/cuda_cluster": [{"cluster": n, "stages": stages} for n in (1, 2, 3, 8) for stages in (2, 3)],
+    "kv_decode/cuda_cluster": [
+        *({"cluster": n, "stages": stages} for n in (1, 2, 3, 8) for stages in (2, 3)),
+        *({"scattered": n} for n in (1, 3, 64)),
+    ],
     "mla/gluon_bf16": [{"short": False}],
     "mla/gluon_fp8": [{"short": False}],
 }

@@ -87,7 +87,7 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[32], num_stages=[4], per_multiprocessor=[2, 3]),
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
-    "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8]), *grid(stages=[2, 3])],
+    "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8]), *grid(stages=[2, 3]), *grid(scattered=[16, 33, 64])],
     "mla/gluon_fp8": [{}, {"short": False}, *grid(short=[False], per_multiprocessor=[1, 2], least_tiles=[2, 8])],
     "mla/gluon_mxfp4": [{}, *grid(decoders=[2, 3]), *grid(splits=[1, 2, 4])],
     "mla/gluon_bf16": [

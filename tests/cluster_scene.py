@@ -19,7 +19,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT, FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
-ADDRESS = "127.0.0.1:6397"
+ADDRESS, CLIENT = "127.0.0.1:6397", "ray://127.0.0.1:10001"
 SLEEPS = "import time\ntime.sleep({s})\ndef custom_kernel(data):\n    return data[0] * 2\n"
 PATIENCE_S = 240
 """For what takes seconds where nothing else wants the processors."""
@@ -127,13 +127,18 @@ class Scene:
             "lines": self.lines,
         }
 
-    def over_the_command_line(self):
-        self.submission("good", SLEEPS.format(s=0))
-        file = str(ROOT / "submissions" / "double" / "good.py")
-        done = podium("eval", "double", file, "--cluster", ADDRESS, "--quick", "--json")
+    def over_the_command_line(self, name="good", address=ADDRESS):
+        self.submission(name, SLEEPS.format(s=0) + f"# {name}\n")
+        file = str(ROOT / "submissions" / "double" / f"{name}.py")
+        done = podium("eval", "double", file, "--cluster", address, "--quick", "--json")
         board = json.loads(done.stdout or "{}")
         runs = [(run["ending"]["verdict"], run["environment"].get("cluster")) for run in board.get("runs", [])]
-        return {"code": done.returncode, "runs": runs, "err": done.stderr[-2000:], "stored": self.stored("good")}
+        return {"code": done.returncode, "runs": runs, "err": done.stderr[-2000:], "stored": self.stored(name)}
+
+    def over_the_client(self):
+        """The same by Ray's client, which takes no node where `eval` is typed; and its Ctrl-C."""
+        found = self.over_the_command_line("client", CLIENT)
+        return found | {"interrupted": self.interrupted("client_interrupted", CLIENT)}
 
     def killed(self, name="killed", times=1):
         begun = []
@@ -142,7 +147,7 @@ class Scene:
             if "judged on" in line and len(begun) < times:
                 begun.append(line)
                 time.sleep(1)
-                for number in processes("ray::judge_job"):
+                for number in processes("ray::Judging"):
                     os.kill(number, signal.SIGKILL)
 
         return self.judged(name, SLEEPS.format(s=6), act) | {"judges_gone": gone(judges)}
@@ -152,7 +157,7 @@ class Scene:
 
         def act(line):
             if "judged on" in line and not held:
-                held.extend(processes("ray::judge_job"))
+                held.extend(processes("ray::Judging"))
                 for number in held:
                     os.kill(number, signal.SIGSTOP)
             if "attempt 2" in line:
@@ -183,18 +188,18 @@ class Scene:
         thread.join(PATIENCE_S)
         return {"before": before, "ended": ended, "judges_gone": gone(judges), "stored": self.stored("cancelled")}
 
-    def interrupted(self):
+    def interrupted(self, name="interrupted", address=ADDRESS):
         """Ctrl-C of `eval --cluster`."""
-        self.submission("interrupted", SLEEPS.format(s=300))
-        file = str(ROOT / "submissions" / "double" / "interrupted.py")
-        command = [sys.executable, "-m", "harness", "--root", str(ROOT), "eval", "double", file, "--cluster", ADDRESS]
-        with open(FOLDER / "interrupted.txt", "w") as log:
+        self.submission(name, SLEEPS.format(s=300))
+        file = str(ROOT / "submissions" / "double" / f"{name}.py")
+        command = [sys.executable, "-m", "harness", "--root", str(ROOT), "eval", "double", file, "--cluster", address]
+        with open(FOLDER / f"{name}.txt", "w") as log:
             evaluation = subprocess.Popen(command, stdout=log, stderr=log)
             until(workers)
             before = len(judges())
             evaluation.send_signal(signal.SIGINT)
             code = evaluation.wait(PATIENCE_S)
-        return {"before": before, "code": code, "judges_gone": gone(judges), "stored": self.stored("interrupted")}
+        return {"before": before, "code": code, "judges_gone": gone(judges), "stored": self.stored(name)}
 
     def confined(self):
         """What a submission reaches of Ray, and what is reached from outside the sandbox."""
@@ -320,8 +325,7 @@ def custom_kernel(data):
         }
 
     def node_died(self):
-        """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker. With
-        the raylet alone Ray's worker goes on, and its result counts."""
+        """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker."""
         killed, begun = [], []
         own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
 
@@ -330,7 +334,7 @@ def custom_kernel(data):
                 begun.append(line)
             if len(begun) == 2 and not killed:
                 time.sleep(1)
-                for number in processes("ray::judge_job"):
+                for number in processes("ray::Judging"):
                     parent = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
                     words = Path(f"/proc/{parent}/cmdline").read_text()
                     if "--raylet_socket_name=" in words and own not in words and not killed:
@@ -434,14 +438,14 @@ def head_died():
                 file = FOLDER / f"headless{number}.py"
                 file.write_text(SLEEPS.format(s=1) + f"# {number} of grace\n")
                 sending.append(submitting(url, client, file))
-            judging = until(lambda: len(processes("ray::judge_job")) == 2 and len(workers()) >= 2)
+            judging = until(lambda: len(processes("ray::Judging")) == 2 and len(workers()) >= 2)
             running = database.queue.totals().get("running")
             for number in processes("gcs_server"):
                 os.kill(number, signal.SIGKILL)
             code = evaluation.wait(PATIENCE_S)
             before = stored()
             main(["--root", str(ROOT), "node", "--stop"])
-            judges_gone = gone(lambda: processes("ray::judge_job") + judges())
+            judges_gone = gone(lambda: processes("ray::Judging") + judges())
         begin_cluster()
         again = podium(*words, *[str(file) for name, file in files.items() if name not in before]).returncode
         told = [each.communicate(timeout=PATIENCE_S)[0] for each in sending]
@@ -511,6 +515,7 @@ def play_on_one_head(found, chosen):
         scenes = {"lost": lambda: scene.killed("lost", 3)}
         names = [name for name in chosen if name != "head_died"] or [
             "over_the_command_line",
+            "over_the_client",
             "census",
             "strange",
             "killed",

@@ -73,6 +73,17 @@ def test_eval_over_the_cluster_stores_the_run_and_exits_as_eval_does(scene):
     assert "good: test 1 of 2" in found["err"]
 
 
+def test_eval_by_ray_s_client_does_the_same_and_its_ctrl_c_leaves_no_judge(scene):
+    found = scene("over_the_client")
+    assert found["code"] == 0 and found["stored"] == 1, found["err"]
+    ((verdict, where),) = found["runs"]
+    assert verdict == "accepted" and where["attempt"] == 1
+    assert "client: test 1 of 2" in found["err"]
+    ended = found["interrupted"]
+    assert ended["before"] >= 2
+    assert ended["code"] in (130, -2) and ended["judges_gone"] and ended["stored"] == 0
+
+
 def test_the_census_shows_both_nodes_with_their_versions_and_that_neither_is_calibrated(scene):
     found = scene("census")
     assert found["code"] == 0

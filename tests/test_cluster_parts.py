@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness import catalog
-from harness.cluster import census, engine, facts, job, link, node, parcel
+from harness.cluster import census, engine, facts, job, link, node, parcel, placement, watching
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.facts import Card, Inventory
@@ -281,11 +281,42 @@ def test_a_head_that_is_gone_is_said_at_once(monkeypatch, address):
             engine.connect(address.format(port))
 
 
-def test_a_client_s_address_is_refused_for_jobs_before_ray_is_asked_for(podium, toy_root):
-    source = toy_root / "submissions" / "double" / "mine.py"
-    source.write_text("")
-    code, _, err = podium("eval", "double", str(source), "--cluster", "ray://127.0.0.1:10001")
-    assert code == 2 and "error: ray://127.0.0.1:10001 shows a cluster and does not take jobs\n  have this" in err
+def ray_at(found, addresses):
+    """Ray, which finds its node at the address `found`, of a cluster whose nodes have these."""
+    inits = []
+
+    def init(**given):
+        inits.append(given.get("_node_ip_address"))
+
+    return inits, SimpleNamespace(
+        is_initialized=lambda: False,
+        init=init,
+        shutdown=lambda: None,
+        nodes=lambda: [{"Alive": True, "NodeManagerAddress": address} for address in addresses],
+        util=SimpleNamespace(get_node_ip_address=lambda: found),
+    )
+
+
+@pytest.fixture
+def listening(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    monkeypatch.setattr(engine, "check_listens", lambda address: None)
+
+
+@pytest.mark.parametrize(("found", "inits"), [("127.0.0.1", [None]), ("203.0.113.1", [None, "127.0.0.1"])])
+def test_of_two_nodes_that_ray_sees_it_connects_to_the_one_with_an_address_of_this_machine(
+    monkeypatch, listening, found, inits
+):
+    asked, ray = ray_at(found, ["203.0.113.1", "127.0.0.1"])
+    monkeypatch.setattr(engine, "load", lambda: ray)
+    engine.connect("auto")
+    assert asked == inits
+
+
+def test_where_no_node_is_on_this_machine_that_is_said(monkeypatch, listening):
+    monkeypatch.setattr(engine, "load", lambda: ray_at("203.0.113.1", ["203.0.113.1"])[1])
+    with pytest.raises(InfrastructureError, match="no node of the cluster at auto is on this machine"):
+        engine.connect("auto")
 
 
 def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
@@ -354,6 +385,67 @@ def test_a_job_whose_process_of_ray_s_dies_is_told_so_in_one_sentence(toy_root, 
         pytest.raises(ClusterLost, match=r"the cluster at auto is lost: .* ended with status 1"),
     ):
         way.judge(request_of)
+
+
+def test_a_cluster_to_which_ray_does_not_connect_is_waited_for_with_a_word_and_not_for_ever(toy_root, monkeypatch):
+    monkeypatch.setattr(link, "HINT_S", 0.0)
+    monkeypatch.setattr(link, "CONNECT_S", 1.0)
+    told = []
+    with pytest.raises(InfrastructureError, match="Ray has not connected to the cluster at auto within 1 s"):
+        Link("auto", toy_root, driver="tests.silent_driver", tell=told.append)
+    assert told == ["waiting until Ray has connected to the cluster at auto"]
+
+
+@pytest.fixture
+def stuck(toy_root, monkeypatch):
+    """What a cluster makes of a job that Ray never starts: the lines, and the error. `free`: by Ray's books."""
+
+    def judged(request, free):
+        actor = SimpleNamespace(next=SimpleNamespace(remote=lambda: "asked"))
+        actors = SimpleNamespace(options=lambda **words: SimpleNamespace(remote=lambda *given: actor))
+        here = facts.here(toy_root, sandbox=None)
+        slug = here.cards[0].device.slug
+        alive = {"Alive": True, "NodeID": "1", "Resources": {slug: 1}, "Labels": labels(here)}
+        ray = SimpleNamespace(
+            remote=lambda task: actors,
+            put=lambda packed: "reference",
+            nodes=lambda: [alive],
+            available_resources=lambda: {slug: 1} if free else {},
+            kill=lambda actor: None,
+        )
+        monkeypatch.setattr(engine, "connect", lambda address: ray)
+        monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, here)])
+        for name in ("HINT_S", "LOOK_AROUND_S"):
+            monkeypatch.setattr(watching, name, 0.0)
+        monkeypatch.setattr(placement, "HINT_S", 0.0)
+        told, place = [], placement.Placement("auto", toy_root, lonely_s=0.01, pins=Pins(sandbox=False))
+
+        looks = iter(range(200))
+
+        def wait(asked, timeout):
+            next(looks)
+            time.sleep(0.02)
+            if told and not free:
+                place._placed.copy().pop().close()
+            return [], asked
+
+        ray.wait = wait
+        with pytest.raises(InfrastructureError) as error:
+            place.judge(request.model_copy(update={"device": slug}), told.append)
+        return told, error.value
+
+    return judged
+
+
+def test_a_job_that_ray_does_not_start_on_a_free_node_ends_with_that_sentence(stuck, request_of):
+    told, error = stuck(request_of, free=True)
+    assert told == [told[0]] and "mine: waits until a node with a free" in told[0]
+    assert "it answers and is free, and Ray does not start the job there" in error.hint
+
+
+def test_a_job_whose_nodes_are_busy_waits_until_it_is_ended(stuck, request_of):
+    told, error = stuck(request_of, free=False)
+    assert isinstance(error, JobEnded) and "waits until a node" in told[0]
 
 
 def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of):

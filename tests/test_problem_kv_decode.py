@@ -487,6 +487,20 @@ def test_a_cluster_is_portable_and_has_places_on_the_device(pairs, multiprocesso
         assert pairs * cluster <= 2 * multiprocessors
 
 
+def test_the_keys_of_few_pairs_are_scattered_if_there_are_many():
+    def scattered(pairs, slots=33024, heads=4):
+        return cuda_cluster().choose_scattered(pairs, heads, slots, H200)
+
+    assert [scattered(pairs) for pairs in (1, 2, 4, 8, 9)] == [64, 64, 33, 16, 0]
+    assert (scattered(8, slots=32768), scattered(8, slots=32767)) == (16, 0)
+    assert (scattered(1, slots=7282), scattered(1, slots=7281)) == (64, 0)
+
+
+def test_many_heads_are_not_scattered_over_more_programs_than_one_merges_soon():
+    scattered = cuda_cluster().choose_scattered
+    assert [scattered(1, heads, 33024, H200) for heads in (4, 8, 16, 17, 32)] == [64, 32, 16, 0, 0]
+
+
 def test_three_stages_are_for_programs_that_are_alone_on_a_multiprocessor():
     stages = cuda_cluster().choose_stages
     assert (stages(16, H200, H200), stages(16, H200 + 1, H200), stages(32, 10 * H200, H200)) == (3, 2, 3)
@@ -525,10 +539,14 @@ def test_every_kernel_that_a_hopper_gpu_is_given_spills_nothing_and_fits_as_ofte
     for rows in (16, 32):
         for pairs in range(1, 2 * H200):
             cluster = submission.choose_cluster(pairs, H200)
-            chosen.add((rows, cluster, submission.choose_stages(rows, pairs * cluster, H200)))
-    assert {cluster for _, cluster, _ in chosen} == set(range(1, 9))
-    for rows, cluster, stages in sorted(chosen):
-        module = submission.kernel(torch.float16 if cluster % 2 else torch.bfloat16, rows, cluster, stages)._module
+            chosen.add((rows, cluster, submission.choose_stages(rows, pairs * cluster, H200), False))
+            scattered = submission.choose_scattered(pairs, rows, 1 << 20, H200)
+            if scattered:
+                chosen.add((rows, 1, submission.choose_stages(rows, pairs * scattered, H200), True))
+    assert {cluster for _, cluster, *_ in chosen} == set(range(1, 9)) and any(scattered for *_, scattered in chosen)
+    for rows, cluster, stages, scattered in sorted(chosen):
+        dtype = torch.float16 if cluster % 2 else torch.bfloat16
+        module = submission.kernel(dtype, rows, cluster, stages, scattered)._module
         (kernel,) = compilers.compile(module.source, "sm_90", module.defines).kernels
         assert (kernel.spills, kernel.scratch_bytes, kernel.threads) == (0, 0, submission.THREADS), kernel
         limit, resident = TARGETS["sm_90"], module.defines["RESIDENT"]

@@ -21,6 +21,7 @@ from harness.cli.options import (
     json_option,
     junit_option,
     markdown_option,
+    narrate,
     narration,
     optional_problem_argument,
     print_json,
@@ -54,7 +55,7 @@ from harness.verbs import leaderboard
 @click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="Judge on a cluster's nodes: auto or HOST:PORT. --device is then a kind, a model's folder, "
+    help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT. --device is then a kind, a model's folder, "
     "or a card's id, which pins all to that card.",
 )
 @json_option
@@ -110,7 +111,7 @@ def eval_(
         if cluster is not None:
             from harness.cluster.link import Link
 
-            link = stack.enter_context(Link(cluster, root))
+            link = stack.enter_context(Link(cluster, root, tell=narrate))
         here = detect(root, device) if link is None else link.device(device)
         if chosen:
             if not files:

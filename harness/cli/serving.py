@@ -37,7 +37,7 @@ server_option = click.option(
 @click.option("--host", default="127.0.0.1", help="The address to listen on (default: 127.0.0.1, this machine alone).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="The port (default: 8000).")
 @click.option("--device", "devices", multiple=True, help="Judge on this card only: cpu, cuda:1. Any number of times.")
-@click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto or HOST:PORT.")
+@click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--behind-proxy", is_flag=True, help="A local proxy names the client (X-Forwarded-For).")
 @click.option(
     "--all-problems", is_flag=True, help="Show the stored runs of every problem, not only of the competitions."

@@ -78,7 +78,7 @@ def _calibrate_fleet(root: Path, cluster: str, device: str, as_json: bool) -> in
     from harness.cluster import spread
     from harness.cluster.link import Link
 
-    with Link(cluster, root) as link, narration(as_json) as told:
+    with Link(cluster, root, tell=narrate) as link, narration(as_json) as told:
         found = spread.measure(root, link, link.device(device), told)
     component = found.component()
     if as_json:

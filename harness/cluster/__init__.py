@@ -1,6 +1,6 @@
 """Evaluations on many machines: a Ray cluster places them, and the judge is the same as of `eval`.
 
-    eval --cluster ─► link ═► driver ─► placement ── judge_job, a Ray task ──► job ─► harness.library.judges ─► the run
+    eval --cluster ─► link ═► driver ─► placement ── Judging, an actor ──► job ─► harness.library.judges ─► the run
                                            │  attempts: which result counts            on one card of one node
                                            └─ pins: which nodes may judge   ◄── facts: what a node has
 
@@ -8,7 +8,7 @@ engine       Ray itself, imported late: nothing else needs it
 facts        what a machine has: cards, versions, the sandbox, the hash of the code
 pins         what a job asks of a node, and where a node differs
 parcel       a problem's files, sent by their hash
-job          the task: the judge as a process of its own
+job          the actor: the judge as a process of its own
 attempts     which result of a job counts
 driver       the process that speaks with Ray, which Ray ends where its head is lost
 link         the way to that process, and to another one where it is lost

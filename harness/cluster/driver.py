@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -46,7 +47,14 @@ def _look(placement: Placement) -> None:
     while True:
         with contextlib.suppress(Exception):  # what matters is that Ray asks its head
             placement.ray.nodes()
+        _end_if_lost(placement)
         time.sleep(LOOK_S)
+
+
+def _end_if_lost(placement: Placement | None) -> None:
+    """Where Ray's client has lost its head, end as Ray itself ends a process on a node."""
+    if placement is not None and not placement.ray.is_initialized():
+        os._exit(1)
 
 
 class _Answers:
@@ -73,19 +81,21 @@ class _Answers:
             self._connection.send_bytes(json.dumps({"id": number, **said}).encode())
 
     @contextlib.contextmanager
-    def errors_of(self, number: int) -> Iterator[None]:
+    def errors_of(self, number: int, placement: Placement | None = None) -> Iterator[None]:
         """Within it, an error is the answer to this message."""
         try:
             yield
         except Exception as error:
-            if not isinstance(error, PodiumError):  # a bug of ours, or Ray's words: it must not be waited for in vain
+            if not isinstance(error, PodiumError):
+                _end_if_lost(placement)
+                # a bug of ours, or Ray's words: it must not be waited for in vain
                 error = InfrastructureError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
             kind = type(error).__name__
             self.send(number, error={"kind": kind, "message": error.message, "hint": error.hint})
 
     def _answer(self, placement: Placement, message: dict[str, Any]) -> None:
         number = message["id"]
-        with self.errors_of(number):
+        with self.errors_of(number, placement):
             self.send(number, answer=self._found(placement, number, message))
 
     def _found(self, placement: Placement, number: int, message: dict[str, Any]) -> Any:

@@ -28,9 +28,15 @@ LISTEN_S = 5.0
 LEAST_TOKEN = 32
 """Characters of a token; `podium node --head` makes one of 64."""
 
-QUIET = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+QUIET = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "100",
+}
 """Every process of Ray's has these: a token is always asked for, nothing is reported to Ray's makers, and a task
-without a card sees all cards of its node."""
+without a card sees all cards of its node. A head has 100 s, in the place of 30, to start the process of a ray://
+client: a busy one took longer than 30."""
 
 
 def load() -> Any:
@@ -97,7 +103,7 @@ def make_token() -> Path | None:
 def check_address(address: str) -> None:
     """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT."""
     if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
-        raise UsageError(f"{address!r} is no address of a cluster", "give auto or HOST:PORT")
+        raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
 
 
 def check_listens(address: str) -> None:
@@ -119,17 +125,6 @@ def check_listens(address: str) -> None:
         raise InfrastructureError(f"no cluster answers at {where.removeprefix('ray://')}: {said}", START) from None
 
 
-def check_judges(address: str) -> None:
-    """Raises UsageError for what is no address of a cluster that can be given jobs: Ray's client has no streams, by
-    which a job tells how far it is."""
-    check_address(address)
-    if address.startswith("ray://"):
-        raise UsageError(
-            f"{address} shows a cluster and does not take jobs",
-            "have this machine join, python3 -m harness node --address HOST:PORT, and give --cluster HOST:PORT",
-        )
-
-
 def connect(address: str) -> Any:
     """The module `ray`, connected to the cluster at `address`. Raises UsageError for what is no address,
     InfrastructureError where nothing answers."""
@@ -137,19 +132,52 @@ def connect(address: str) -> Any:
     ray = load()
     check_token()
     if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
-        raise InfrastructureError("ray:// takes grpcio, which is not installed here", "pip install grpcio")
+        raise InfrastructureError("ray:// takes grpcio, which is not installed here", INSTALL)
     if ray.is_initialized():
         return ray
     check_listens(address)
     try:
-        with _hushed():
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        _init(ray, address)
+        if not address.startswith("ray://") and not _is_here(ray.util.get_node_ip_address()):
+            _init_here(ray, address)
+    except InfrastructureError:
+        raise
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
         said = " ".join(str(error).split())
         raise InfrastructureError(
             f"no cluster answers at {address}, or it has another token: {said[:300]}", START
         ) from None
     return ray
+
+
+def _init(ray: Any, address: str, **more: str) -> None:
+    with _hushed():
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False, **more)
+
+
+def _init_here(ray: Any, address: str) -> None:
+    """Connect anew, to a node that has one of this machine's addresses. Ray looks for its node in the list of
+    processes, prefers the head, and takes that node's address for this machine's. Where two nodes share a list of
+    processes and not a network, that may be the other one, and then nothing reaches this process."""
+    taken, alive = ray.util.get_node_ip_address(), [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+    ray.shutdown()
+    here = [each for each in alive if _is_here(each)]
+    if not here:
+        raise InfrastructureError(
+            f"no node of the cluster at {address} is on this machine: Ray found the one at {taken}, and this machine "
+            "does not have that address",
+            "have this machine join: python3 -m harness node --address HOST:PORT",
+        )
+    _init(ray, address, _node_ip_address=here[0])
+
+
+def _is_here(ip: str) -> bool:
+    """Whether it is an address of this machine."""
+    try:
+        socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

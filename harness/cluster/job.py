@@ -1,8 +1,8 @@
 """One job: a submission judged on the card that Ray gave this process, by a judge that is a process of its own.
 
-    Ray's worker ─► judge_job ─► perform ── asks ──► harness.library.warm_judge, the same judge as of `eval`
-                        │ yields    lines, a sign of life every two seconds, last the run
-                        └ is cancelled, or dies: the judge ends, and all that it has started
+    Ray's actor: Judging ─► judge_job ─► perform ── asks ──► harness.library.warm_judge, the same judge as of `eval`
+                 │ next         yields    lines, a sign of life every two seconds, last the run
+                 └ end, or it dies: the judge ends, and all that it has started
 
 The judge gets neither the cluster's token nor any other variable of Ray's.
 """
@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,9 @@ ALIVE_S = 2.0
 Said = dict[str, Any]
 """What a job yields has one of these keys: begun, told, alive, refused, error, run."""
 
-Task = Callable[[str, list[Any]], Iterator[Said]]
+Words = Generator[Said, None, None]
+
+Task = Callable[[str, list[Any]], Words]
 """As `judge_job`."""
 
 
@@ -57,9 +59,25 @@ class ClusterJob(Value):
     confined: bool = False
 
 
-def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Iterator[Said]:
-    """The task. `asked` is a ClusterJob as JSON; `parcels` holds a reference to the problem's files, which are fetched
-    where this node lacks them. `judge` stands in the real one's place in tests of the cluster itself."""
+class Judging:
+    """The actor of one job, which takes a card as long as it lives. It is asked for each word, and so every kind of
+    Ray's connections can carry them: its client (ray://) has no streams."""
+
+    def __init__(self, task: Task, asked: str, parcels: list[Any]) -> None:
+        self._words = task(asked, parcels)
+
+    def next(self) -> Said:
+        """What the job says next, as soon as it does."""
+        return next(self._words, {"over": "it ended without a result"})
+
+    def end(self) -> None:
+        """End the judge, and wait for its end."""
+        self._words.close()
+
+
+def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Words:
+    """What the actor does. `asked` is a ClusterJob as JSON; `parcels` holds a reference to the problem's files, which
+    are fetched where this node lacks them. `judge` stands in the real one's place in tests of the cluster itself."""
     import ray
 
     found = facts.now()
@@ -76,10 +94,10 @@ def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Ite
 
 def perform(
     job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], bytes], judge: type[Judge] = Judge
-) -> Iterator[Said]:
+) -> Words:
     """Judge `job` on this machine, of which these facts were `found`. `fetch` brings the problem's files.
 
-    Closing the iterator, or any exception in it, ends the judge.
+    Closing the generator, or any exception in it, ends the judge.
     """
     refused = differences(job.pins, found)
     if not found.counts.get(job.slug):

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any, Self
 
 from harness.cluster import engine
 from harness.cluster.placement import LONELY_S
-from harness.cluster.watching import JobEnded, Placed
+from harness.cluster.watching import HINT_S, JobEnded, Placed
 from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
 from harness.library.request import Request
@@ -38,6 +39,9 @@ AGAIN_S = 2.0
 """Between two tries to reach a cluster again."""
 
 LOOK_S = 0.5
+
+CONNECT_S = 120.0
+"""How long Ray may take to connect. It takes seconds; where a firewall lets only some ports through it never ends."""
 
 DRIVER = "harness.cluster.driver"
 
@@ -50,14 +54,22 @@ class Link:
     """The way to a cluster. Threads may share it; closing it ends its jobs. Raises as `engine.connect`.
 
     `patient`: jobs wait while there is no cluster, or no node that may judge them. `driver`: the module that is run as
-    the process; tests of the cluster itself have one whose judge answers at once.
+    the process; tests of the cluster itself have one whose judge answers at once. `tell` is told what the other calls
+    wait for where that takes long; `judge` has its own `narrate`.
     """
 
-    def __init__(self, address: str, root: Path, patient: bool = False, driver: str = DRIVER) -> None:
-        engine.check_judges(address)
+    def __init__(
+        self,
+        address: str,
+        root: Path,
+        patient: bool = False,
+        driver: str = DRIVER,
+        tell: Narrate = lambda line: None,
+    ) -> None:
+        engine.check_address(address)
         self._patient, self._words = patient, [driver, address, str(root), str(math.inf if patient else LONELY_S)]
-        self._closing = threading.Event()
-        self._ray = _RayProcess(self._words, self._lost)
+        self._closing, self._tell = threading.Event(), tell
+        self._ray = _RayProcess(self._words, self._lost, tell)
 
     def __enter__(self) -> Self:
         return self
@@ -97,16 +109,16 @@ class Link:
 
     def device(self, wanted: str = "auto") -> Device:
         """As `Placement.device`."""
-        return Device.model_validate(self._ray.ask({"device": wanted}))
+        return Device.model_validate(self._ray.ask({"device": wanted}, self._tell))
 
     def cards(self, slug: str) -> list[str]:
         """As `Placement.cards`."""
-        found: list[str] = self._ray.ask({"cards": slug})
+        found: list[str] = self._ray.ask({"cards": slug}, self._tell)
         return found
 
     def models(self) -> list[tuple[Device, int]]:
         """As `Placement.models`."""
-        return [(Device.model_validate(device), count) for device, count in self._ray.ask({"models": None})]
+        return [(Device.model_validate(device), count) for device, count in self._ray.ask({"models": None}, self._tell)]
 
     def _lost(self) -> None:
         """Connect anew, however long that takes. Runs in the thread that read what the lost process said."""
@@ -122,7 +134,7 @@ class Link:
 class _RayProcess:
     """A process of the driver. Raises what connecting raises there. `lost` is called when it ends."""
 
-    def __init__(self, words: list[str], lost: Callable[[], None]) -> None:
+    def __init__(self, words: list[str], lost: Callable[[], None], tell: Narrate = lambda line: None) -> None:
         ours, theirs = socket.socketpair()
         code = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([code, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
@@ -143,7 +155,7 @@ class _RayProcess:
         self.lost = False
         threading.Thread(target=self._read, daemon=True).start()
         try:
-            self._answer(0, lambda line: None)
+            self._answer(0, tell, hint=f"waiting until Ray has connected to the cluster at {self._address}")
             self._connected = True
         except BaseException:
             self.close()
@@ -157,13 +169,22 @@ class _RayProcess:
         self._asked[number] = queue.Queue()
         try:
             self._send({"id": number, **what})
-            return self._answer(number, narrate, job)
+            return self._answer(number, narrate, job, "" if job else "waiting until the nodes say what they have")
         finally:
             del self._asked[number]
 
-    def _answer(self, number: int, narrate: Narrate, job: Placed | None = None) -> Any:
-        ended = False
+    def _answer(self, number: int, narrate: Narrate, job: Placed | None = None, hint: str = "") -> Any:
+        ended, began = False, time.monotonic()
         while True:
+            waited = time.monotonic() - began
+            if hint and waited > HINT_S:
+                narrate(hint)
+                hint = ""
+            if number == 0 and waited > CONNECT_S:
+                raise InfrastructureError(
+                    f"Ray has not connected to the cluster at {self._address} within {CONNECT_S:g} s",
+                    "see whether a firewall keeps one of Ray's ports shut: docs/cluster.md names them",
+                )
             if job is not None and job.closing.is_set() and not ended:
                 ended = True
                 self._send({"end": number})

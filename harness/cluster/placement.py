@@ -11,6 +11,7 @@ what `harness.evaluate` raises; a job whose attempts were all lost has the verdi
 from __future__ import annotations
 
 import datetime
+import math
 import secrets
 import threading
 import time
@@ -24,9 +25,9 @@ from harness.catalog.config import load_config
 from harness.cluster import census, engine, facts, parcel
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
-from harness.cluster.job import ClusterJob, Task, judge_job
+from harness.cluster.job import ClusterJob, Judging, Task, judge_job
 from harness.cluster.pins import Pins, agreed
-from harness.cluster.watching import LOOK_S, Placed, Watched
+from harness.cluster.watching import HINT_S, LOOK_S, Placed, Watched
 from harness.errors import InfrastructureError, UsageError
 from harness.library.judges import END_S
 from harness.library.request import Request
@@ -59,12 +60,13 @@ class Placement:
     ) -> None:
         self.ray = engine.connect(address)
         self._root, self.silent_s, self.lonely_s = root, silent_s, lonely_s
-        self._task = self.ray.remote(task)
+        self._task, self._actor = task, self.ray.remote(Judging)
         self._pins, self._agreed = pins, dict[tuple[str, bool], Pins]()
         self._nodes: list[Node] = []
         self._parcels: dict[str, tuple[str, Any]] = {}
         self._placed: set[Placed] = set()
-        self._changing = threading.Lock()
+        self._changing, self._asking = threading.Lock(), threading.Lock()
+        self._heard, self._hinted, self._asked = time.monotonic(), False, -math.inf
 
     def close(self) -> None:
         """End all jobs, wait until their judges have ended, and leave the cluster."""
@@ -82,8 +84,8 @@ class Placement:
         return self._nodes
 
     def cards(self, slug: str) -> list[str]:
-        """The ids of all cards of a model, in order."""
-        nodes = [node.facts for node in self.nodes() if node.facts]
+        """The ids of all cards of a model, in order, as they were when last looked at."""
+        nodes = [node.facts for node in self.nodes(anew=False) if node.facts]
         return sorted(card.id for found in nodes for card in found.cards if card.device.slug == slug)
 
     def models(self) -> list[tuple[Device, int]]:
@@ -182,19 +184,18 @@ class Placement:
             return self._parcels[problem.sha256]
 
     def place(self, job: ClusterJob, reference: Any, avoid: set[str]) -> Any:
-        """Hand `job` to Ray; what it yields. Nodes whose numbers are in `avoid` do not get it."""
+        """Hand `job` to Ray; the actor that judges it. Nodes whose numbers are in `avoid` do not get it."""
         selector = job.pins.selector
         if avoid:
             selector["ray.io/node-id"] = f"!in({','.join(sorted(avoid))})"
-        task = self._task.options(
-            num_returns="streaming",
-            max_retries=0,  # attempts are counted here
+        actor = self._actor.options(
+            max_restarts=0,  # attempts are counted here
             num_cpus=0,
             num_gpus=0 if job.kind == "cpu" else 1,
             resources={job.slug: 1, **({facts.resource_of(job.card): 1} if job.card else {})},
             label_selector=selector,
         )
-        return task.remote(job.model_dump_json(), [reference])
+        return actor.remote(self._task, job.model_dump_json(), [reference])
 
     def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
         """Whether a node that lives now may judge `job`, if only it were free."""
@@ -208,9 +209,43 @@ class Placement:
             for node in self.ray.nodes()
         )
 
+    def heard(self) -> None:
+        """A job has said a word."""
+        self._heard, self._hinted = time.monotonic(), False
+
+    def hint_is_due(self) -> bool:
+        """Whether no job has said a word for HINT_S. Of many jobs that wait only the first is told so."""
+        with self._asking:
+            due = not self._hinted and time.monotonic() - self._heard > HINT_S
+            self._hinted = self._hinted or due
+            return due
+
+    def anybody(self, job: ClusterJob) -> bool:
+        """Whether a node answers that may judge `job` and is busy. The nodes are asked where no job has said a word for
+        `lonely_s`, once for all jobs that wait."""
+        if time.monotonic() - self._heard <= self.lonely_s:
+            return True
+        with self._asking:
+            if time.monotonic() - self._asked > census.ANSWER_S:
+                self.nodes()
+                self._asked = time.monotonic()
+            return any(self._refusal(node, job) is None for node in self._nodes)
+
+    def _refusal(self, node: Node, job: ClusterJob) -> str | None:
+        """Why the node does not judge `job`; None if it is busy. What is free by Ray's books and by its own takes it
+        within seconds."""
+        if refused := node.refuses(job.pins, job.slug):
+            return "; ".join(refused)
+        wanted = facts.resource_of(job.card) if job.card else job.slug
+        free = self.ray.available_resources().get(wanted, 0) >= 1
+        if free and node.facts and len(node.running) < node.facts.counts[job.slug]:
+            return "it answers and is free, and Ray does not start the job there: see whether the head reaches it"
+        return None
+
     def why_nobody(self, job: ClusterJob) -> InfrastructureError:
         """What to say where no node may judge `job`."""
-        reasons = [f"{node.name}: {why}" for node in self.nodes() for why in node.refuses(job.pins, job.slug)]
+        known = {node.name: self._refusal(node, job) or "it is busy" for node in self.nodes()}
+        reasons = [f"{name}: {why}" for name, why in known.items()]
         return InfrastructureError(
             f"no node of the cluster may judge on {job.slug}", "\n  ".join(reasons) or "there is no node: podium node"
         )

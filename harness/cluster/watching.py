@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 LOOK_AROUND_S = 5.0
+HINT_S = 5.0
+"""So long a job waits before it says so, and all jobs of a Placement before the first of them does."""
 
 
 class JobEnded(InfrastructureError):
@@ -43,47 +45,54 @@ class Watched:
         self._placement, self._placed, self._attempts, self._narrate = placement, placed, attempts, narrate
         self._ray = placement.ray
         self._avoid: set[str] = set()  # nodes that refused it, by their numbers
-        self._present: Any = None
-        self._old: list[Any] = []  # kept: Ray forgets a stream that nobody has
+        self._present: Any = None  # an actor: see job.Judging
+        self._begun = False
 
     def attempt(self, job: ClusterJob, reference: Any) -> None:
         """Place `job` and watch it until it has its run or is lost. Raises JobEnded, UsageError, ProblemError,
         InfrastructureError where no node may judge it."""
-        stream = self._present = self._placement.place(job, reference, self._avoid)
-        begun, heard, fitting = False, time.monotonic(), time.monotonic()
-        looked = 0.0
+        self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
+        asked, looked = self._present.next.remote(), 0.0
+        placed = heard = fitting = time.monotonic()
         while True:
             if self._placed.closing.is_set():
                 raise JobEnded(f"{job.submission.name} was ended before it had a verdict")
-            ready, _ = self._ray.wait([stream], timeout=LOOK_S)
+            ready, _ = self._ray.wait([asked], timeout=LOOK_S)
             now = time.monotonic()
             if ready:
-                begun, heard = True, now
-                if self._take(job, self._next(stream)):
+                self._begun, heard = True, now
+                self._placement.heard()
+                if self._take(job, self._next(asked)):
                     return
-            elif begun and now - heard > self._placement.silent_s:
+                asked = self._present.next.remote()
+            elif self._begun and now - heard > self._placement.silent_s:
                 self._give_up(job, f"nothing was heard of it for {self._placement.silent_s:g} s")
                 return
-            elif not begun and now - looked > LOOK_AROUND_S:
+            elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if self._placement.may_run(job, self._avoid):
+                if now - placed > HINT_S and self._placement.hint_is_due():
+                    self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
+                if self._placement.may_run(job, self._avoid) and (
+                    now - placed < self._placement.lonely_s or self._placement.anybody(job)
+                ):
                     fitting = now
                 elif now - fitting > self._placement.lonely_s:
                     raise self._placement.why_nobody(job)
 
     def end(self) -> None:
-        """Cancel the present attempt if it still runs, and wait until its judge has ended."""
-        if (stream := self._cancel()) is not None:
-            self._ray.wait([stream.completed()], timeout=END_S + LOOK_S)
+        """End the present attempt if it still runs, and wait until its judge has ended."""
+        if self._present is not None and self._begun:
+            self._ray.wait([self._present.end.remote()], timeout=END_S + LOOK_S)
+        self._kill()
 
-    def _next(self, stream: Any) -> Said:
+    def _next(self, asked: Any) -> Said:
         """What a job says next; `over` with the reason where it says nothing any more."""
         try:
-            said: Said = self._ray.get(next(stream), timeout=self._placement.silent_s)
+            said: Said = self._ray.get(asked, timeout=self._placement.silent_s)
             return said
-        except StopIteration:
-            return {"over": "it ended without a result"}
         except Exception as error:  # every kind of RayError, and what unpickling may raise
+            if not self._ray.is_initialized():  # not the job is lost but the cluster, for Ray's client
+                raise
             return {"over": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
     def _take(self, job: ClusterJob, said: Said) -> bool:
@@ -120,14 +129,11 @@ class Watched:
     def _give_up(self, job: ClusterJob, why: str) -> None:
         if self._attempts.lost(job.attempt, why):
             self._narrate(f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
-        self._cancel()
+        self._kill()
 
-    def _cancel(self) -> Any:
-        """Have the present attempt end. From now on only its end can be waited for: its stream ends at once, and the
-        next word would be waited for as long as a stopped process stands."""
-        stream, self._present = self._present, None
-        if stream is not None:
-            self._old.append(stream)
+    def _kill(self) -> None:
+        """Have Ray end the present attempt's process: a judge that it has ends with it."""
+        actor, self._present = self._present, None
+        if actor is not None:
             with contextlib.suppress(Exception):  # it has ended meanwhile
-                self._ray.cancel(stream)
-        return stream
+                self._ray.kill(actor)
