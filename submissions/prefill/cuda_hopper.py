@@ -116,7 +116,14 @@ template <int STAGES> struct Ring {
     }
 };
 
-INLINE u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+extern __shared__ __align__(1024) unsigned char raw[];
+
+// Not by __cvta_generic_to_shared: NVRTC adds in 64 bits then, and does so again in every step.
+INLINE u32 address(const void* p) {
+    u32 base;
+    asm("mov.u32 %0, raw;" : "=r"(base));
+    return base + (u32)((const unsigned char*)p - raw);
+}
 
 // Barriers
 
@@ -494,7 +501,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) prefill(
     int pairs, int kv_heads,
     int group     // query heads of a KV head
 ) {
-    extern __shared__ __align__(1024) unsigned char raw[];
     Shared& shared = *(Shared*)raw;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
