@@ -492,8 +492,8 @@ def test_the_keys_of_few_pairs_are_scattered_if_there_are_many():
         return cuda_cluster().choose_scattered(pairs, heads, slots, H200)
 
     assert [scattered(pairs) for pairs in (1, 2, 4, 8, 9)] == [64, 64, 33, 16, 0]
-    assert (scattered(8, slots=32768), scattered(8, slots=32767)) == (16, 0)
-    assert (scattered(1, slots=7282), scattered(1, slots=7281)) == (64, 0)
+    assert (scattered(8, slots=24576), scattered(8, slots=24575)) == (16, 0)
+    assert (scattered(1, slots=5462), scattered(1, slots=5461)) == (64, 0)
 
 
 def test_many_heads_are_not_scattered_over_more_programs_than_one_merges_soon():

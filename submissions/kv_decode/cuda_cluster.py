@@ -12,7 +12,7 @@ than half of that it is 2, up to a pair a multiprocessor, and 1 beyond: the pair
 Few pairs. 8 clusters of 8 leave half of the device idle, and a multiprocessor reads no faster with more on its way.
 With up to 8 pairs and many slots the programs of a pair are no cluster: one a multiprocessor, up to 64 a pair. Each
 leaves its sums in global memory and takes a ticket of its pair. The one that takes the last ticket merges. That costs
-a few us more than a cluster's merge, so 8 pairs have to have 32768 slots, and one 7282. A cache that has them and
+a few us more than a cluster's merge, so 8 pairs have to have 24576 slots, and one 5462. A cache that has them and
 holds few keys loses these few us: the host does not know the lengths. So that no program merges more than 256 sums,
 many heads get fewer programs, and from 17 heads on a cluster.
 
@@ -66,7 +66,7 @@ MAX_GROUP = 32  # query heads of a KV head
 MAX_GRID_Y = 65535
 MOST_SCATTERED = 64  # programs of a pair, whose sums one program merges
 MOST_MERGED = 256  # sums of a head that it merges
-WORTH_SCATTERING = 65536  # slots, times 10 less the pairs
+WORTH_SCATTERING = 49152  # slots, times 10 less the pairs
 PORTABLE_CLUSTER = 8  # the most that every chip with clusters grants (CUDA programming guide, "Thread Block Clusters")
 
 # Macros: those above, and ROWS (heads of a KV head, padded: 16 or 32), CLUSTER, SCATTERED (0 or 1: the programs of a KV
