@@ -22,6 +22,8 @@ from harness.model import (
 from harness.model.eligibility import is_imprecise, read_again
 from harness.records.run_file import load_run
 from harness.records.store import Store
+from harness.render import document
+from harness.render import run as rendered
 
 CASE = Case(parameters={"rows": 4})
 SAMPLED = {"gpu": {"processes": 2, "most_half_width": 0.1}}
@@ -73,6 +75,14 @@ def test_a_run_that_cannot_be_ranked_is_not_whatever_its_file_says(tmp_path, rea
         (entry,) = index.standings(problem(), "test-1000")
     assert not entry.ranked and entry.unranked == reason == load_run(path).unranked_because
     assert not Store(tmp_path).read("run-1").ranked
+
+
+def test_a_run_tells_how_many_of_its_calls_were_taken_again_beside_the_limits():
+    other = measured(case=Case(parameters={"rows": 8}), voids={"disturbed": 1, "late": 1})
+    shown = document.text(rendered.parts(stored(measurements=(measured(), other)))).replace("\xa0", " ")
+    told = "2 of 34 calls (5.9 %, limit 10 %); most in one case: 11 % (limit 25 %)"
+    assert f"taken again in all: {told}" in shown
+    assert "taken again in all" not in document.text(rendered.parts(stored()))
 
 
 @pytest.mark.parametrize("half_width, reason", [(0.05, None), (0.2, Unranked.IMPRECISE)])

@@ -1,6 +1,7 @@
 """What a card adds to an interval: estimated, tested by simulation, and part of a board that several cards judged."""
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from harness.model import Estimate, Submission
 from harness.ranking import fleet
 from harness.ranking.board import closeness
 from harness.records.store import Store
-from harness.render import boards, document
+from harness.render import boards, document, html
 from harness.verbs import leaderboard, spread
 from harness.verbs.spread import FleetCalibration, Judged
 from tests.test_comparison import DEVICE, run
@@ -130,6 +131,36 @@ def test_a_board_of_several_cards_says_what_a_card_adds_and_names_the_duel(board
     text = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), SLUG))
     assert "Several cards judged these: the intervals hold what a card adds" in text
     assert "compare two one --duel" in text
+
+
+NOTE = "2 cards judged these runs. Cards of one model differ: four H200s by 0.3 to 2 %."
+
+
+def pages_of(toy_root):
+    """The board for the terminal, as Markdown, and in the report."""
+    problem = catalog.load_problem(toy_root, "double")
+    parts = boards.parts(toy_root, problem, SLUG)
+    report = html.report(toy_root, [problem], datetime(2026, 11, 24, tzinfo=UTC))
+    return document.text(parts), document.markdown(parts), report
+
+
+def test_a_board_of_several_cards_says_that_its_intervals_leave_out_what_nobody_has_measured(board, toy_root):
+    board(("c0", "c1"))
+    assert all(NOTE in page for page in pages_of(toy_root))
+    (shown,) = leaderboard.as_json(toy_root, catalog.load_problem(toy_root, "double"), SLUG)["boards"]
+    assert shown["cards"] == 2
+
+
+@pytest.mark.parametrize("cards", [("c0", "c0"), ("c0", None), (None, None)])
+def test_a_board_that_one_card_judged_as_far_as_is_known_says_nothing_of_cards(board, toy_root, cards):
+    board(cards)
+    assert not any("cards judged these runs" in page for page in pages_of(toy_root))
+
+
+def test_a_board_whose_intervals_hold_what_a_card_adds_does_not_say_that_they_leave_it_out(board, toy_root):
+    board(("c0", "c1"), 0.02)
+    text, markdown, _ = pages_of(toy_root)
+    assert "cards judged these runs" not in text + markdown
 
 
 def test_neighbours_nearer_than_cards_differ_are_told_to_duel(board):

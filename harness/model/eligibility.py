@@ -44,7 +44,7 @@ def objection(run: Run) -> Unranked | None:
     holds = {
         Unranked.SKIPPED: bool(run.skipped),
         Unranked.QUICK: processes is not None and any(len(m.samples_ns) < processes for m in run.measurements),
-        Unranked.VOIDED: sound and is_void([_calls(m) for m in run.measurements]),
+        Unranked.VOIDED: sound and is_void([calls(m) for m in run.measurements]),
         Unranked.CROWDED: any(Label.CROWDED in m.labels for m in run.measurements),
         Unranked.UNSTABLE: sound and is_unstable(run.rounds),
         Unranked.IMPRECISE: run.score is not None
@@ -60,6 +60,11 @@ def is_void(calls: Sequence[tuple[int, int]]) -> bool:
     numbers for each case: void calls and counted calls."""
     every = (sum(void for void, _ in calls), sum(counted for _, counted in calls))
     return void_share(*every) > MOST_VOID or any(void_share(*case) > MOST_VOID_OF_A_CASE for case in calls)
+
+
+def calls(measured: Measurement) -> tuple[int, int]:
+    """The numbers of void and of counted calls of a case."""
+    return sum(measured.voids.values()), sum(map(len, measured.samples_ns))
 
 
 def void_share(void: int, counted: int) -> float:
@@ -111,10 +116,6 @@ def reach(cases: Sequence[Estimate], ranking: str) -> float:
 def _is_worker_timed(run: Run) -> bool:
     own = any(m.manner is Manner.WORKER or Label.WORKER_TIMED in m.labels for m in run.measurements)
     return own or run.schema_version == 1
-
-
-def _calls(measured: Measurement) -> tuple[int, int]:
-    return sum(measured.voids.values()), sum(map(len, measured.samples_ns))
 
 
 def _sampling(run: Run) -> Mapping[str, Any]:

@@ -35,7 +35,8 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     read = leaderboard.boards(root, problem, device)
     found: list[Part] = []
     for name, ranked in read.boards:
-        found += board(problem, name, ranked, _duels(ranked))
+        uncovered = leaderboard.cards(root, ranked) if ranked.between_cards is None else 0
+        found += board(problem, name, ranked, [*map(Prose, notes.of_cards(uncovered)), *_duels(ranked)])
         if cases:
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, ranked)]
     if not found:
@@ -47,8 +48,8 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     return [*found, *lists.left_alone(read.faults)]
 
 
-def board(problem: Problem, device_name: str, ranked: Board, below: Sequence[str]) -> list[Part]:
-    """Return a leaderboard: the ranked table, the unranked submissions with reasons, and the lines `below`."""
+def board(problem: Problem, device_name: str, ranked: Board, below: Sequence[Part]) -> list[Part]:
+    """Return a leaderboard: the ranked table, the unranked submissions with reasons, and the parts `below`."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         said = notes.limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})

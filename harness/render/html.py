@@ -157,7 +157,7 @@ def environment(*folders: Path) -> Environment:
     )
     made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=notes.WORKERS_OWN, labels=run.labels)
     made.globals.update(label_notes=run.label_notes, sections=_sections)
-    made.globals.update(limit_note=notes.limit_note, no_baseline=notes.no_baseline)
+    made.globals.update(limit_note=notes.limit_note, no_baseline=notes.no_baseline, of_cards=notes.of_cards)
     made.globals.update(of_another_form=notes.of_another_form)
     made.globals.update(older_source=OLDER_SOURCE, source_changed=notes.SOURCE_CHANGED)
     return made

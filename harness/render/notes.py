@@ -48,6 +48,14 @@ def limit_note(formats: Iterable[str | None]) -> list[str]:
     return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
 
 
+def of_cards(cards: int) -> list[str]:
+    """Say that several cards judged a board's runs and that the intervals leave this out. Empty for one card."""
+    if cards < 2:
+        return []
+    told = "Cards of one model differ: four H200s by 0.3 to 2 %. The intervals do not contain that."
+    return [f"{cards} cards judged these runs. {told}"]
+
+
 def no_baseline(problem: Problem, ranked: Board) -> list[str]:
     """Say why a board has no column `× best baseline`, and how to get it. Empty if it has the column."""
     if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):

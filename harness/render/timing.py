@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.command import page
-from harness.model import Constant, Estimate, Measurement, ProfiledCase, Round, TimedBaseline, told_apart
+from harness.model import Constant, Estimate, Measurement, ProfiledCase, Round, TimedBaseline, eligibility, told_apart
 from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Table
-from harness.render.figures import microseconds, significant
+from harness.render.figures import microseconds, percent, significant
 
 _THROTTLED = "clocks_event_reasons_counters."  # nvidia-smi: microseconds for which clocks were held down, by reason
 
@@ -44,14 +44,26 @@ def manners(measurements: Sequence[Measurement]) -> Table:
     if any(m.inside_ns is not None for m in measurements):
         below.append("worker's events: the worker's own timing in the pilot, a diagnosis and never the score")
     if any(m.voids for m in measurements):
-        below.append("taken again: void calls by their reason, and their share of all calls")
+        below.append("taken again: void calls by their reason, and their share of the case's calls")
+        below.append(_all_taken_again(measurements))
     return Table(["case", "manner", "bound µs", "worker's events µs", "taken again"], rows, below)
 
 
 def taken_again(measured: Measurement) -> str:
     """Return the void calls by reason, and their share of all calls: `cut by the slice: 3 (1.2 %)`."""
-    calls = sum(map(len, measured.samples_ns)) + sum(measured.voids.values())
+    calls = sum(eligibility.calls(measured))
     return ", ".join(f"{why}: {n} ({significant(100 * n / calls, 2)}\xa0%)" for why, n in measured.voids.items() if n)
+
+
+def _all_taken_again(measurements: Sequence[Measurement]) -> str:
+    """Return the run's void calls and the worst case's share, beside the limits for a ranked run."""
+    calls = [eligibility.calls(measured) for measured in measurements]
+    void, counted = map(sum, zip(*calls, strict=True))
+    share = percent(eligibility.void_share(void, counted))
+    worst = percent(max(eligibility.void_share(*case) for case in calls))
+    run, case = percent(eligibility.MOST_VOID), percent(eligibility.MOST_VOID_OF_A_CASE)
+    all_calls = f"{void:,} of {void + counted:,} calls ({share}, limit {run})"
+    return f"taken again in all: {all_calls}; most in one case: {worst} (limit {case})"
 
 
 def constants_of(constants: Sequence[Constant]) -> Table:

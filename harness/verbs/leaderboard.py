@@ -72,6 +72,11 @@ def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:
             yield entry.submission, load_run(root / "results" / entry.path)
 
 
+def cards(root: Path, board: Board) -> int:
+    """Return how many cards judged the ranked runs, as far as the runs say."""
+    return spread.cards(run for _, run in ranked_runs(root, board))
+
+
 def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> dict[str, Any]:
     """Return the boards as data, one object for each device, and the files that are not runs. `cases`: include each
     case of the ranked runs."""
@@ -83,6 +88,7 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
             "problem_sha256": problem.sha256,
             "device": name,
             "clock": board.clock,
+            "cards": cards(root, board),
             **({"between_cards": asdict(board.between_cards)} if board.between_cards else {}),
             "ranked": [
                 {**asdict(standing.entry), **{k: v for k, v in asdict(standing).items() if k != "entry"}}

@@ -21,6 +21,7 @@ from harness.records.entry import Entry, of_present, of_run
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
+from harness.verbs import spread
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,11 @@ class Shelf:
     def has_baseline(self) -> bool:
         """Whether a baseline is ranked, so that the others can be compared with it."""
         return any(sheet.baseline for sheet in self.ranked)
+
+    @property
+    def cards(self) -> int:
+        """How many cards judged the ranked runs, as far as the runs say."""
+        return spread.cards(sheet.run for sheet in self.ranked if sheet.run is not None)
 
     @property
     def in_turns(self) -> list[str]:

@@ -90,12 +90,12 @@ def path_of(root: Path, device_slug: str) -> Path:
 
 def card_of(run: Run) -> str | None:
     """Return the card that judged the run: its UUID, or its name in the cluster. None if the run does not say."""
-    for source in ("gpu", "cluster"):
-        told = run.environment.get(source)
-        found = told.get("uuid" if source == "gpu" else "card") if isinstance(told, dict) else None
-        if isinstance(found, str):
-            return found
-    return None
+    return _told(run, "gpu", "uuid") or _told(run, "cluster", "card")
+
+
+def cards(runs: Iterable[Run]) -> int:
+    """Return how many cards judged these runs, as far as the runs hold UUIDs. Processors are no cards."""
+    return len({_told(run, "gpu", "uuid") for run in runs} - {None})
 
 
 def between(root: Path, device_slug: str, entries: Iterable[Entry]) -> Component | None:
@@ -139,6 +139,12 @@ def freedom_of(run: Run) -> int:
 def confidence_of(run: Run) -> float:
     found = run.config.get("confidence")
     return found if isinstance(found, float) and 0 < found < 1 else 0.95
+
+
+def _told(run: Run, source: str, name: str) -> str | None:
+    told = run.environment.get(source)
+    found = told.get(name) if isinstance(told, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _run(root: Path, entry: Entry) -> Run | None:
