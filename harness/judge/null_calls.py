@@ -25,7 +25,10 @@ from harness.ranking import stats
 
 CALLS = 200
 """Null calls for the constant of a GPU. Their mean has a standard error of 0.04 us: calls scatter by 0.6 us (H200,
-2026-11-24). A hundred calls take about a second."""
+2026-11-24)."""
+
+TURNS = 50
+"""Null calls for the constant of every other manner. Gated ones scatter by 1 to 8 us (H200, 2026-11-24)."""
 
 LEAST_CALLS_A_CASE, LAUNCHES, SLICE_TRIES = 12, 12, 5
 GATED_ABOVE_NS = 1.2e6
@@ -162,12 +165,12 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     for manner, case in ((Manner.LONG, probe), *of_large):
         turns = [
             (null(probe, sandwich, CYCLES_OF_A_CALL), null(case, clocks.of(manner), CYCLES_OF_A_CALL))
-            for _ in range(CALLS // 8)
+            for _ in range(TURNS)
         ]
         plain, own = (
             [each.elapsed_ns for each in answers if each.void is None] for answers in zip(*turns, strict=True)
         )
-        if min(len(plain), len(own)) >= CALLS // 32:
+        if min(len(plain), len(own)) >= TURNS // 4:
             length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
             found.by_manner[manner] = constant(manner, [ns - length_ns for ns in own])
     return found

@@ -757,6 +757,7 @@ def counters(device, stream, splits, batch):
     return torch.zeros(batch, dtype=torch.int64, device=device)
 
 
+@functools.cache  # trying all takes longer than the kernel's launch
 def choose_splits(batch, tiles, multiprocessors):
     """How many programs share the tokens of a sequence of so many tiles: those that take the least time.
 
@@ -765,6 +766,6 @@ def choose_splits(batch, tiles, multiprocessors):
     """
 
     def time(splits):
-        return triton.cdiv(batch * splits, multiprocessors) * (triton.cdiv(tiles, splits) + PROGRAM_TILES)
+        return -(-batch * splits // multiprocessors) * (-(-tiles // splits) + PROGRAM_TILES)
 
     return min(range(1, min(tiles, MAX_SPLITS) + 1), key=time)

@@ -43,8 +43,7 @@ LONG = 8192  # keys, from which on Hopper takes another order and other tiles
 @triton.jit
 def _attend_tiles(
     out, total, peak, q, k_rows, v_rows, batch, kv_head, rows, start, stop, seq_len, scale,
-    KV_ROW: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
-    TMA: tl.constexpr,
+    KV_ROW, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Add the keys start .. stop - 1 to a program's softmax, whole tiles at a time.
 
@@ -85,13 +84,15 @@ def _attend_tiles(
     return out, total, peak
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HQ", "HKV"])
 def _prefill(
-    Q, K, V, Out, scale, seq_len,
-    HQ: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
+    Q, K, V, Out, scale, seq_len, HQ, HKV, D: tl.constexpr, CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr, GROUPED: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * HQ, tiles of queries). BLOCK_M is a multiple of BLOCK_N. GROUPED: neighbours share a KV head."""
+    """Grid (B * HQ, tiles of queries). BLOCK_M is a multiple of BLOCK_N. GROUPED: neighbours share a KV head.
+
+    The heads are run-time values, so that one compiled kernel serves any number of them.
+    """
     batch = tl.program_id(0) // HQ
     x = tl.program_id(0) % HQ
     if GROUPED:
@@ -174,8 +175,7 @@ def launch(data, BLOCK_M, BLOCK_N, TMA=False, GROUPED=False, **options):
             for x in (k, v)
         )
     _prefill[grid](
-        q, k, v, out, config["sm_scale"] * LOG2_E, seq_len,
-        HQ=q_heads, HKV=kv_heads, D=head_dim, CAUSAL=config["causal"], BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
-        TMA=TMA, GROUPED=GROUPED, **options,
+        q, k, v, out, config["sm_scale"] * LOG2_E, seq_len, q_heads, kv_heads,
+        D=head_dim, CAUSAL=config["causal"], BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, TMA=TMA, GROUPED=GROUPED, **options,
     )  # fmt: skip
     return out

@@ -9,6 +9,13 @@ as large, up to 8, as gives each program a multiprocessor of its own. It does no
 14 to 18 multiprocessors, so not all can be used: 8 of 11 are counted on, 96 of 132. With more pairs (sequence, KV head)
 than half of that it is 2, up to a pair a multiprocessor, and 1 beyond: the pairs alone fill the device.
 
+Few pairs. 8 clusters of 8 leave half of the device idle, and a multiprocessor reads no faster with more on its way.
+With up to 8 pairs and many slots the programs of a pair are no cluster: one a multiprocessor, up to 64 a pair. Each
+leaves its sums in global memory and takes a ticket of its pair. The one that takes the last ticket merges. That costs
+a few us more than a cluster's merge, so 8 pairs have to have 24576 slots, and one 5462. A cache that has them and
+holds few keys loses these few us: the host does not know the lengths. So that no program merges more than 256 sums,
+many heads get fewer programs, and from 17 heads on a cluster.
+
 Warps. The G = Hq / Hkv heads of a KV head are the rows of m16n8k16, padded to 16, or above 16 to 32. Every 2 of the 8
 warps are a key group. It copies, and alone reads, its 16 keys of each chunk, and so is a pipeline of its own (cp.async
 into a ring of 2 or 3 stages) whose barriers hold up 64 threads and not 256. Its warps share the dims of the output, or
@@ -33,11 +40,11 @@ a sequence read. The last of its clusters to have done so, as a ticket per seque
 Clusters and stages on an H200:
 
     B * Hkv, keys       1024, 1024   512, 2048   512, 8192   256, 4096   128, 2048   64, 2048   32    16    8, 32768
-    cluster, stages     1, 2         1, 2        1, 2        1, 2        2, 2        2, 3       3, 3  6, 3  8, 3
+    cluster, stages     1, 2         1, 2        1, 2        1, 2        2, 2        2, 3       3, 3  6, 3  16 alone, 3
 
 Bytes a cached key and KV head: 4 D, read once. Limited by memory bandwidth from 256 pairs on, below that by a chain:
-launch, first chunk, last chunk, merge over groups, merge over programs. With one long sequence and few KV heads, 8
-clusters of 8 leave half of the device idle. docs/kernels.md has what was measured, and what was slower.
+launch, first chunk, last chunk, merge over groups, merge over programs. docs/kernels.md has what was measured, and what
+was slower.
 
 For q_len 1, D = 128, bfloat16 and float16, G up to 32. Anything else goes to SDPA, one sequence after another, which
 is right and slow. Not for AMD, nor for any NVIDIA GPU but Hopper (sm_90): elsewhere see triton_split_kv.py.
@@ -57,10 +64,13 @@ KEY_GROUPS = 4  # of the 8 warps, each with 16 keys of a chunk
 THREADS = 256
 MAX_GROUP = 32  # query heads of a KV head
 MAX_GRID_Y = 65535
+MOST_SCATTERED = 64  # programs of a pair, whose sums one program merges
+MOST_MERGED = 256  # sums of a head that it merges
+WORTH_SCATTERING = 49152  # slots, times 10 less the pairs
 PORTABLE_CLUSTER = 8  # the most that every chip with clusters grants (CUDA programming guide, "Thread Block Clusters")
 
-# Macros: those above, and ROWS (heads of a KV head, padded: 16 or 32), CLUSTER, STAGES, IS_FP16 (0 or 1), SHARED_BYTES,
-# RESIDENT (programs that are to fit a multiprocessor).
+# Macros: those above, and ROWS (heads of a KV head, padded: 16 or 32), CLUSTER, SCATTERED (0 or 1: the programs of a KV
+# head are no cluster), STAGES, IS_FP16 (0 or 1), SHARED_BYTES, RESIDENT (programs that are to fit a multiprocessor).
 SOURCE = r"""
 #define ROW_BYTES (HEAD_DIM * 2)
 #define KEYS (CHUNK / KEY_GROUPS)
@@ -90,7 +100,7 @@ struct __align__(128) Shared {
     uint2 new_value[32];
     float new_score[32];      // of this program's rows
     unsigned long long full;  // mbarrier: all that is to be received is here
-    u32 unused;
+    u32 before;  // programs of this pair that had left their sums; in a cluster unused
 };
 static_assert(sizeof(Shared) == SHARED_BYTES, "as much as the host asks for");
 static_assert(KEYS == 16 && DIM_SPLITS >= 1 && ROWS * ROW_BYTES <= sizeof(Shared::received), "roles");
@@ -199,7 +209,8 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
     unsigned char* v_cache,
     int* seq_lens,             // [batch]
     uint2* __restrict__ out,   // as q
-    u32* tickets,              // [batch or more], zeros before and after
+    u32* tickets,              // [2 * pairs or more], of sequences and then of pairs: zeros before and after
+    float4* sums,              // if SCATTERED, of [pair][program][head]: HEAD_DIM sums. Behind them all: peak, total
     int kv_heads, int heads,   // heads: of a KV head
     int slots, int update,
     int reciprocal,    // 65536 / heads, rounded up
@@ -208,11 +219,13 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
     extern __shared__ __align__(1024) unsigned char raw[];
     Shared& shared = *(Shared*)raw;
     const int rank = blockIdx.x, pair = blockIdx.y, sequence = pair / kv_heads;  // pair: of a sequence and a KV head
+    const int programs = SCATTERED ? gridDim.x : CLUSTER, stride = programs * CHUNK;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const int g = lane / 4, t = lane % 4;  // of the fragments of mma: row g (and g + 8), columns 2 t and 2 t + 1
     const int group = warp % KEY_GROUPS, tile = warp / KEY_GROUPS % ROW_TILES, part = warp / (KEY_GROUPS * ROW_TILES);
     const int row = tile * 16 + g;
-    const int first_row = FIRST_ROW(rank), own_rows = FIRST_ROW(rank + 1) - first_row;
+    const int member = SCATTERED ? 0 : rank;  // of the cluster: by it the rows are dealt
+    const int first_row = FIRST_ROW(member), own_rows = FIRST_ROW(member + 1) - first_row;
 
     int length;  // Volatile, so that it is asked for first of all.
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(length) : "l"(seq_lens + sequence) : "memory");
@@ -242,7 +255,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
                 copy16((copied_to + stage * STAGE_BYTES + (values * KEYS + i) * ROW_BYTES) ^ i % 8 * 16,
                        (values ? v_cache : k_cache) + (exists ? offset + i * ROW_BYTES : 0), exists);
             }
-        offset += CLUSTER * CHUNK * ROW_BYTES;
+        offset += (long long)stride * ROW_BYTES;
     };
     copy_chunk(0, slots - first_key);  // before the length is known
     commit();
@@ -279,12 +292,12 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
                      ".reg .pred never;\n"
                      "setp.eq.u32 never, %0, 0xdeadbeef;\n"
                      "@never st.shared.u32 [%1], %0;\n"
-                     "}" :: "r"(all), "r"(address(&shared.unused)) : "memory");
+                     "}" :: "r"(all), "r"(address(&shared.before)) : "memory");
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     }
 
     int left = length - first_key;  // keys of the sequence from the group's first one of a chunk on
-    int chunks = length <= rank * CHUNK ? 0 : (length - rank * CHUNK + CLUSTER * CHUNK - 1) / (CLUSTER * CHUNK);
+    int chunks = length <= rank * CHUNK ? 0 : (length - rank * CHUNK + stride - 1) / stride;
     if (length < (rank + 1) * CHUNK) {
         wait_groups<0>();
         __syncthreads();  // nothing is on its way any more to where, without a chunk, the sums go
@@ -294,12 +307,12 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
     }
 #pragma unroll
     for (int stage = 1; stage < STAGES; stage++) {
-        if (stage < chunks) copy_chunk(stage, left - stage * (CLUSTER * CHUNK));
+        if (stage < chunks) copy_chunk(stage, left - stage * stride);
         commit();
     }
 
     // The new key and value, while the chunks are on their way.
-    if (update && rank == CLUSTER - 1 && warp >= 6) {
+    if (update && rank == programs - 1 && warp >= 6) {
         const long long there = ((long long)pair * slots + length) * ROW_BYTES + lane * 8;
         if (warp == 6) *(uint2*)(k_cache + there) = new_key;
         else *(uint2*)(v_cache + there) = new_value;
@@ -378,9 +391,9 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
         }
 
         group_barrier(group);  // both warps have read the stage
-        if (chunks > STAGES) copy_chunk(stage, left - STAGES * (CLUSTER * CHUNK));
+        if (chunks > STAGES) copy_chunk(stage, left - STAGES * stride);
         commit();
-        left -= CLUSTER * CHUNK;
+        left -= stride;
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 #pragma unroll
@@ -403,6 +416,9 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
     }
     __syncthreads();
     if (CLUSTER > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#if SCATTERED
+    float2* const stats = (float2*)(sums + (long long)gridDim.y * programs * heads * 32);
+#else
     // Now all programs of this cluster have read the length. The ticket's answer is looked at when all is sent.
     const bool advances = update && rank == 0 && thread == THREADS - 1;
     int before = 0;
@@ -410,6 +426,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
 
     const u32 received = address(shared.received), received_stat = address(shared.received_stat);
     const u32 full = address(&shared.full);
+#endif
 #pragma unroll
     for (int i = 0; i < ROWS / 8; i++) {
         const int merged = warp + i * 8;
@@ -428,13 +445,89 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
                 total += weight * stat[j].y;
                 add_weighted(sum, weight, *(const float4*)(shared.ring[j] + place4(merged, merged, lane)));
             }
+#if SCATTERED
+            const int there = (pair * programs + rank) * heads + merged;
+            sums[there * 32 + lane] = sum;
+            if (lane == 0) stats[there] = make_float2(peak, total);
+#else
             const int owner = merged * CLUSTER * reciprocal >> 16;  // merged * CLUSTER / heads
             const int there = rank * OWN_ROWS + merged - FIRST_ROW(owner);
             const u32 mbarrier = in_peer(full, owner);
             send(in_peer(received, owner) + place4(there, merged, lane), sum, mbarrier);
             if (lane == 0) send(in_peer(received_stat, owner) + there * 8, make_float2(peak, total), mbarrier);
+#endif
         }
     }
+#if SCATTERED
+    __syncthreads();
+    if (thread == 0)
+        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+                     : "=r"(shared.before) : "l"(tickets + gridDim.y + pair) : "memory");
+    __syncthreads();
+    if ((int)shared.before != programs - 1) return;
+    // The last of a pair: all of its sums are there, and all have read the length.
+    if (thread == THREADS - 1) {
+        tickets[gridDim.y + pair] = 0;
+        if (update && (kv_heads == 1 || (int)atomicAdd(tickets + sequence, 1u) == kv_heads - 1)) {
+            if (kv_heads > 1) tickets[sequence] = 0;
+            atomicAdd(seq_lens + sequence, 1);
+        }
+    }
+    // Where there are fewer heads than warps, `parts` warps have each a share of a head's programs. A warp asks at once
+    // for all that it reads of 8 programs: the peaks with the sums.
+    const int parts = heads >= 8 ? 1 : 8 / heads, first = pair * programs * heads;
+    float4* const shares = (float4*)shared.ring;               // [head][part][HEAD_DIM]
+    float2* const share_stats = (float2*)shared.received;      // [head][part]: peak, total
+    for (int share = warp; share < heads * parts; share += 8) {
+        const int merged = share / parts, mine = share % parts;
+        float peak = NO_PEAK, total = 0;
+        float4 sum = make_float4(0, 0, 0, 0);
+        for (int j = mine; j < programs; j += 8 * parts) {
+            float2 stat[8];
+            float4 x[8];
+            const float peak_before = peak;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const bool exists = j + i * parts < programs;
+                const int there = first + (exists ? j + i * parts : mine) * heads + merged;
+                stat[i] = __ldcg(stats + there);
+                x[i] = __ldcg(sums + there * 32 + lane);
+                if (!exists) stat[i].x = MINUS_INFINITY;
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++) peak = fmaxf(peak, stat[i].x);
+            const float rescale = exp2_fast(peak_before - peak);
+            total *= rescale;
+            sum = make_float4(sum.x * rescale, sum.y * rescale, sum.z * rescale, sum.w * rescale);
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float weight = exp2_fast(stat[i].x - peak);
+                total += weight * stat[i].y;
+                add_weighted(sum, weight, x[i]);
+            }
+        }
+        shares[share * 32 + lane] = sum;
+        if (lane == 0) share_stats[share] = make_float2(peak, total);
+    }
+    __syncthreads();
+    for (int merged = warp; merged < heads; merged += 8) {
+        const float new_score = shared.new_score[merged];
+        float peak = new_score;
+        for (int j = merged * parts; j < (merged + 1) * parts; j++) peak = fmaxf(peak, share_stats[j].x);
+        const uint2 value = shared.new_value[lane];
+        float total = exp2_fast(new_score - peak);
+        float4 sum = make_float4(total * low_of(value.x), total * high_of(value.x),
+                                 total * low_of(value.y), total * high_of(value.y));
+        for (int j = merged * parts; j < (merged + 1) * parts; j++) {
+            const float weight = exp2_fast(share_stats[j].x - peak);
+            total += weight * share_stats[j].y;
+            add_weighted(sum, weight, shares[j * 32 + lane]);
+        }
+        const float inverse = __fdividef(1.0f, total);
+        out[((long long)pair * heads + merged) * 32 + lane] =
+            make_uint2(packed(sum.x * inverse, sum.y * inverse), packed(sum.z * inverse, sum.w * inverse));
+    }
+#else
     if (advances && before == kv_heads - 1) {
         if (kv_heads > 1) tickets[sequence] = 0;
         atomicAdd(seq_lens + sequence, 1);
@@ -477,6 +570,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
                 make_uint2(packed(sum.x * inverse, sum.y * inverse), packed(sum.z * inverse, sum.w * inverse));
         }
     }
+#endif
 }
 """
 
@@ -485,10 +579,11 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, cluster=None, stages=None):
+def launch(data, cluster=None, stages=None, scattered=None):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU.
 
-    cluster: programs that share the keys of a KV head, 1 to 8. stages: of the ring of keys and values, 2 or 3.
+    cluster: programs that share the keys of a KV head, 1 to 8. stages: of the ring of keys and values, 2 to 6.
+    scattered: as many programs in the place of a cluster, which merge in global memory; 0 for a cluster.
     """
     q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -500,18 +595,24 @@ def launch(data, cluster=None, stages=None):
         return attend_by_torch(data)
     rows = 16 if heads <= 16 else 32
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
-    cluster = cluster or choose_cluster(pairs, multiprocessors)
-    stages = stages or choose_stages(rows, pairs * cluster, multiprocessors)
+    if scattered is None:
+        scattered = 0 if cluster else choose_scattered(pairs, heads, slots, multiprocessors)
+    cluster = 1 if scattered else cluster or choose_cluster(pairs, multiprocessors)
+    programs = scattered or cluster
+    stages = stages or choose_stages(rows, pairs * programs, multiprocessors)
     tickets = zeroed_tickets(
-        q.device, torch.cuda.current_stream(q.device).cuda_stream, 1 << max(batch - 1, 1023).bit_length()
+        q.device, torch.cuda.current_stream(q.device).cuda_stream, 1 << max(2 * pairs - 1, 1023).bit_length()
     )
     out = torch.empty_like(q)
-    kernel(q.dtype, rows, cluster, stages)(
-        *(q, k_new, v_new, k_cache, v_cache, seq_lens, out, tickets, kv_heads, heads, slots),
+    sums = out
+    if scattered:
+        sums = torch.empty(pairs * programs * heads * (HEAD_DIM + 2), dtype=torch.float32, device=q.device)
+    kernel(q.dtype, rows, cluster, stages, bool(scattered))(
+        *(q, k_new, v_new, k_cache, v_cache, seq_lens, out, tickets, sums, kv_heads, heads, slots),
         int(config["update_cache"]),
         -(-65536 // heads),
         math.log2(math.e) / math.sqrt(HEAD_DIM),
-        grid=(cluster, pairs),
+        grid=(programs, pairs),
         block=THREADS,
         shared_bytes=shared_bytes(rows, cluster, stages),
     )
@@ -531,6 +632,13 @@ def choose_cluster(pairs, multiprocessors):
     return 2 if pairs <= multiprocessors else 1
 
 
+def choose_scattered(pairs, heads, slots, multiprocessors):
+    """Programs for each pair, if twice those of a cluster and many keys make up for a merge in global memory, or 0."""
+    programs = min(MOST_SCATTERED, multiprocessors // pairs, MOST_MERGED // heads)
+    # By 10 pairs the memory is busy with clusters as well; the fewer there are, the more an idle half costs.
+    return programs if programs >= 2 * PORTABLE_CLUSTER and (10 - pairs) * slots >= WORTH_SCATTERING else 0
+
+
 def choose_stages(rows, programs, multiprocessors):
     """Three where a program is alone on its multiprocessor, which with 32 rows its registers make it."""
     return 3 if rows == 32 or programs <= multiprocessors else 2
@@ -543,18 +651,19 @@ def zeroed_tickets(device, stream, count):
 
 
 @functools.cache
-def kernel(dtype, rows, cluster, stages):
+def kernel(dtype, rows, cluster, stages, scattered=False):
     """Made when it is first needed: what harness.hip compiles for every target would compile for this one alone."""
     constants = {"HEAD_DIM": HEAD_DIM, "CHUNK": CHUNK, "KEY_GROUPS": KEY_GROUPS, "THREADS": THREADS}
-    choices = {"ROWS": rows, "CLUSTER": cluster, "STAGES": stages, "IS_FP16": int(dtype == torch.float16)}
+    choices = {"ROWS": rows, "CLUSTER": cluster, "SCATTERED": int(scattered), "STAGES": stages}
+    choices |= {"IS_FP16": int(dtype == torch.float16)}
     # Two programs may have 128 registers a thread, which is enough for 16 rows.
-    limits = {"SHARED_BYTES": shared_bytes(rows, cluster, stages), "RESIDENT": 1 if rows == 32 else 2}
+    limits = {"SHARED_BYTES": shared_bytes(rows, cluster, stages), "RESIDENT": 1 if rows == 32 or stages > 3 else 2}
     wide, narrow, counts = ptr(dtype, alignment=16), ptr(dtype, alignment=8), ptr(torch.int32)
     return Module(SOURCE, constants | choices | limits).kernel(
         "attend",
         {
             **{"q": wide, "k_new": narrow, "v_new": narrow, "k_cache": wide, "v_cache": wide},
-            **{"seq_lens": counts, "out": narrow, "tickets": counts},
+            **{"seq_lens": counts, "out": narrow, "tickets": counts, "sums": ptr(alignment=16)},
             **{name: int32 for name in ("kv_heads", "heads", "slots", "update", "reciprocal")},
             "score_scale": float32,
         },
