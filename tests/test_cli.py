@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 from harness import catalog
 from harness.catalog.config import load_config
@@ -630,7 +631,7 @@ def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_show
 
 def test_the_version_is_the_packages():
     said = subprocess.run([sys.executable, "-m", "harness", "--version"], cwd=CHECKOUT, capture_output=True, text=True)
-    assert said.stdout == f"Podium {tomllib.loads((CHECKOUT / 'pyproject.toml').read_text())['project']['version']}\n"
+    assert said.stdout == f"Podium {ProjectMetadata(str(CHECKOUT), PluginManager()).version}\n"
 
 
 def test_cases_that_are_asked_for_are_judged_alone_and_the_run_is_neither_ranked_nor_stored(podium, toy_root, roomy):

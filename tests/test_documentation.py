@@ -44,7 +44,7 @@ OF_PROBLEMS = {
     str(path.relative_to(CHECKOUT)): path.read_text() for path in sorted((CHECKOUT / "problems").glob("*/*.md"))
 }
 PROSE = {"README.md": README, **PAGES, **OF_PROBLEMS}
-MAX_PICTURE_BYTES = 300_000
+MAX_PICTURE_BYTES = 350_000
 MAX_LINES = 200
 MAX_WORDS = 32
 
