@@ -29,6 +29,7 @@ from typing import Any, Self
 from harness.cluster import engine
 from harness.cluster.placement import LONELY_S
 from harness.cluster.watching import HINT_S, JobEnded, Placed
+from harness.command import page
 from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
 from harness.library.request import Request
@@ -183,7 +184,7 @@ class _RayProcess:
             if number == 0 and waited > CONNECT_S:
                 raise InfrastructureError(
                     f"Ray has not connected to the cluster at {self._address} within {CONNECT_S:g} s",
-                    "see whether a firewall keeps one of Ray's ports shut: docs/cluster.md names them",
+                    f"see whether a firewall keeps one of Ray's ports shut: {page('cluster')} names them",
                 )
             if job is not None and job.closing.is_set() and not ended:
                 ended = True
