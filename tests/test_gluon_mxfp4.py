@@ -115,6 +115,13 @@ def test_where_one_round_of_programs_fills_the_multiprocessors_there_is_no_secon
     assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits
 
 
+@pytest.mark.parametrize(("batch", "tiles", "splits"), [(90, 110, 4), (150, 63, 3)])
+def test_where_several_rounds_are_shorter_there_are_several_and_no_more_than_the_starts_of_programs_allow(
+    batch, tiles, splits
+):
+    assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits
+
+
 def test_no_program_is_without_tiles():
     for batch in range(1, 300):
         for tiles in (1, 2, 3, 17, 63, 64, 65, 130):
