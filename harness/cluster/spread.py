@@ -27,8 +27,8 @@ KERNELS = 4
 def measure(root: Path, link: Link, device: Device, narrate: Narrate) -> FleetCalibration:
     """Judge KERNELS submissions on every card like `device`, store what came of it and return it.
 
-    Those are taken, baselines first, that are ranked on the first card. Raises UsageError where there are too few
-    cards, InfrastructureError where too few submissions are ranked.
+    Those are taken, baselines first, that are ranked on every card; each is judged on all cards at once. Raises
+    UsageError where there are too few cards, InfrastructureError where too few submissions are ranked.
     """
     cards = link.cards(device.slug)
     if len(cards) < LEAST_CARDS:
@@ -55,40 +55,31 @@ def measure(root: Path, link: Link, device: Device, narrate: Narrate) -> FleetCa
 
     narrate(f"calibrating {len(cards)} cards of {device.name} with submissions of {problem.name}")
     table: list[tuple[str, Run]] = []
-    chosen: list[Submission] = []
-    for candidate in candidates:
-        run = judged(candidate, cards[0])
-        if run.ranked:
-            chosen.append(candidate)
-            table.append((cards[0], run))
-        if len(chosen) == KERNELS:
-            break
-    if len(chosen) < LEAST_KERNELS:
-        raise InfrastructureError(f"{len(chosen)} submissions of {problem.name} are ranked on {cards[0]}: too few")
-
-    def all_on(card: str) -> list[Run]:
-        return [judged(each, card) for each in chosen]
-
+    chosen = 0
     with ThreadPoolExecutor(len(cards)) as executor:
         try:
-            for card, runs in zip(cards[1:], executor.map(all_on, cards[1:]), strict=True):
-                table += [(card, run) for run in runs]
+            for candidate in candidates:
+                runs = list(executor.map(judged, [candidate] * len(cards), cards))
+                if all(run.ranked for run in runs):
+                    chosen += 1
+                    table += zip(cards, runs, strict=True)
+                if chosen == KERNELS:
+                    break
         except BaseException:
             ending.set()
             for each in list(placed):
                 each.close()
             raise
+    if chosen < LEAST_KERNELS:
+        raise InfrastructureError(
+            f"{chosen} submissions of {problem.name} are ranked on every card: too few", "try again when they are idle"
+        )
     found = _calibration(problem, device, table)
     narrate(f"stored in {kept_spread.write(root, found)}")
     return found
 
 
 def _calibration(problem: Problem, device: Device, table: Sequence[tuple[str, Run]]) -> FleetCalibration:
-    for card, run in table:
-        if not run.ranked:
-            raise InfrastructureError(
-                f"{run.submission} is not ranked on {card}{_why(run)}", "try again when it is idle"
-            )
     return FleetCalibration(
         device_slug=device.slug,
         measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
