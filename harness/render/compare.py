@@ -1,4 +1,4 @@
-"""A comparison for a terminal or as JSON: the sources' difference, each case's latencies and ratio, and the finding."""
+"""A comparison for a terminal or as JSON: the finding, each case's latencies and ratio, and the sources' difference."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ def markdown(comparison: Comparison, a_source: str, b_source: str) -> str:
 
 
 def _parts(comparison: Comparison, sources: Part) -> list[Part]:
+    """Return the verdict first: the sources may differ in hundreds of lines, so they come last."""
     return [
+        verdict_line(comparison),
         f"{comparison.problem} on {comparison.device}",
-        sources,
         table(comparison),
         *comparison.notes,
         noise(comparison),
-        verdict_line(comparison),
+        sources,
     ]
 
 
