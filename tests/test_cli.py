@@ -265,6 +265,21 @@ def test_show_without_a_run_lists_what_is_stored_the_latest_last(podium, toy_roo
     assert podium("show", "--markdown")[1].startswith("| run")
 
 
+def test_the_list_of_runs_says_whether_the_file_still_holds_the_source_that_was_judged(podium, toy_root):
+    def source():
+        (line,) = [line for line in podium("show", "double")[1].splitlines() if "-honest " in line]
+        return re.search(r"(current|older source|no file)\W*$", line)[1]
+
+    path = submit(toy_root, "honest", HONEST)
+    podium("eval", "double", "--quick", str(path))
+    assert source() == "current"
+    submit(toy_root, "honest", HONEST + "# changed\n")
+    assert source() == "older source"
+    assert [run["older_source"] for run in json.loads(podium("show", "--json")[1])["runs"]] == [True]
+    path.unlink()
+    assert source() == "no file"
+
+
 def test_show_and_compare_say_that_a_file_is_not_what_was_judged_any_more(podium, toy_root):
     path = submit(toy_root, "honest", HONEST)
     podium("eval", "double", "--quick", str(path))

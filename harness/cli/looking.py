@@ -105,7 +105,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
             click.echo(sheet.runs(found), nl=False)
             say_what_is_left_alone(faults)
         else:
-            print_parts([*runs(found), *left_alone(faults)], as_markdown)
+            print_parts([*runs(found, stored.without_file(root, found)), *left_alone(faults)], as_markdown)
         return
     if as_csv:
         raise UsageError("--csv applies only to the list of runs", "leave out RUN, or print it with --json")
@@ -156,8 +156,8 @@ def compare(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Compare run B with run A: the difference of the sources, the ratio of each case, and FASTER, SLOWER, SAME or
-    AMBIGUOUS.
+    """Compare run B with run A: FASTER, SLOWER, SAME or AMBIGUOUS, the ratio of each case, and the difference of the
+    sources.
 
     A and B are named as in `show`. Ctrl-C ends a duel early: it shows the result of the pairs so far, with exit code
     130.

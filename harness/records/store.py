@@ -100,6 +100,13 @@ class Store:
         except (OSError, ValueError):  # a stored path may be anything
             return False
 
+    def has_file(self, path: str) -> bool:
+        """Whether a submission's file is still at `path`, relative to the root."""
+        try:
+            return (self._results.parent / path).is_file()
+        except (OSError, ValueError):  # a stored path may be anything
+            return False
+
     def mark_sources(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries, each marked as of an `older_source` if the file that it judged has changed since."""
         return [replace(e, older_source=self.has_changed(e.problem, e.submission_path, e.sha256)) for e in entries]

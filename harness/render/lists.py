@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from harness.model import Estimate, Excess, Problem, Unranked, Verdict, outcome
+from harness.model import OLDER_SOURCE, Estimate, Excess, Problem, Unranked, Verdict, outcome
 from harness.records.entry import Entry
 from harness.render.document import Part, Prose, Table
 from harness.render.figures import microseconds, ratio
@@ -14,17 +14,23 @@ from harness.verbs.verify import ControlResult
 
 NO_FIGURE = "\N{INFINITY}"
 
+CURRENT, NO_FILE = "current", "no file"
+"""What the list of runs says of a submission's file: it holds the source that the run judged, or it is gone. If it holds
+another source, the list says so as boards do."""
 
-def runs(entries: Sequence[Entry]) -> list[Part]:
-    """Return stored runs, one a line. The clock is shown only if the judge did not time all of them."""
+
+def runs(entries: Sequence[Entry], without_file: Container[str] = ()) -> list[Part]:
+    """Return stored runs, one a line. `without_file`: the paths of submissions whose file is gone. The clock is shown
+    only if the judge did not time all of them."""
     rows = []
     for entry in entries:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
         words = outcome(entry.verdict, entry.unranked)
         unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
         figure = microseconds(score) if score else ""
-        rows.append([entry.id, entry.problem, entry.device, words, unranked, figure])
-    headers = ["run", "problem", "device", "verdict", "not ranked", "score µs"]
+        source = OLDER_SOURCE if entry.older_source else NO_FILE if entry.submission_path in without_file else CURRENT
+        rows.append([entry.id, entry.problem, entry.device, words, unranked, figure, source])
+    headers = ["run", "problem", "device", "verdict", "not ranked", "score µs", "source"]
     if not rows:
         return ["No runs yet."]
     if not any(entry.worker_timed for entry in entries):

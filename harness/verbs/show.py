@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import catalog
@@ -18,10 +18,18 @@ def one(root: Path, run: str) -> Run:
 
 
 def every(root: Path, problem: str | None = None) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """Return all stored runs, or those of one problem, the latest last. Also return the files in results/ that are not
-    runs, each with the reason."""
-    with Store(root).index() as index:
-        return [run for run in index.runs() if problem in (None, run.problem)], index.faults()
+    """Return all stored runs, or those of one problem, the latest last, each marked if its file holds another source
+    now. Also return the files in results/ that are not runs, each with the reason."""
+    store = Store(root)
+    with store.index() as index:
+        found = [run for run in index.runs() if problem in (None, run.problem)]
+        return store.mark_sources(found), index.faults()
+
+
+def without_file(root: Path, entries: Sequence[Entry]) -> set[str]:
+    """Return the paths of those submissions whose file is gone: it holds neither the judged source nor another."""
+    store = Store(root)
+    return {path for path in {entry.submission_path for entry in entries} if not store.has_file(path)}
 
 
 def is_problem(root: Path, word: str) -> bool:
