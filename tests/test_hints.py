@@ -233,3 +233,15 @@ def test_an_output_that_holds_what_another_should_names_that_one(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER
     found = [line.strip() for line in run.ending.detail.splitlines() if "hint" in line]
     assert found == ["hint    it holds what z should hold", "hint    it holds what y should hold"]
+
+
+def test_the_size_of_tf32s_error_is_named_in_float32_alone():
+    def cut(values):
+        return (values.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+    left, right = normal(64, 128), normal(128, 64, seed=1)
+    want, got = left @ right, cut(left) @ cut(right)
+    (hint,) = hints(("row", "dim"), want, got)
+    assert "TF32" in hint and "ieee" in hint
+    assert not hints(("row", "dim"), want, want + 1e-2 * normal(64, 64, seed=2) * want.abs().mean())
+    assert not hints(("row", "dim"), want.double(), got.double())

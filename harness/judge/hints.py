@@ -7,6 +7,7 @@
     another      the expected values of another output
     unwritten    zeros, or the bytes that fill fresh memory, alone or where everything else is right
     kept         the values from before the call, in supplied memory
+    TF32         float32 values, nearly all of them wrong by about what ten bits of mantissa cost
 
 No verdict depends on a hint. A hint tells indices and one factor of a few digits. That is less than the report's worst
 elements tell, each with its expected value. Long axes are compared at some positions only.
@@ -44,6 +45,14 @@ LISTED, MOST_MOVED = 4, 16
 
 MOST = 100.0
 """Values are cut off at this multiple of an element's usual size: no single element must outweigh all others."""
+
+TF32 = (2.0**-12, 2.0**-9)
+"""The relative L2 distance of products in TF32 from those in float32. Each factor loses up to 2^-10 of itself."""
+
+TF32_WORDS = (
+    "the error has the size of TF32: a product of float32 takes it unless told otherwise "
+    '(tl.dot: input_precision="ieee")'
+)
 
 OR = ", or "
 """Separates mistakes that fit equally well."""
@@ -90,6 +99,7 @@ def hints(
     if unwritten:
         return [unwritten]
     missing = _missing(want, got, near)
+    in_float32 = want.dtype is torch.float32 and not _is_short(sampled(got))
     unit, scaled = _unit(sampled(want)), _scaled_each(want, got)
     want, got = _tamed(want, unit), _tamed(got, unit)
     previous = None if previous is None else _tamed(previous, unit)
@@ -108,7 +118,16 @@ def hints(
         return [scaled]
     moved = [_moved(axis, want, got, dim, near) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
     fitting = [hint for hint in moved if hint] or list(_laid_out(axes, want, here, own, near))
-    return [OR.join(fitting)] if fitting else []
+    if fitting:
+        return [OR.join(fitting)]
+    all_wrong = float((here != expected).float().mean()) > SHARE
+    tf32 = in_float32 and all_wrong and TF32[0] <= own <= TF32[1]
+    return [TF32_WORDS] if tf32 else []
+
+
+def _is_short(values: torch.Tensor) -> bool:
+    """Whether float32 values have the bits of bfloat16 alone, apart from NaN. Then rounding explains a small error."""
+    return bool(((values.bfloat16().float() == values) | values.isnan()).all())
 
 
 def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
