@@ -192,7 +192,17 @@ def test_after_some_calls_in_vain_no_further_one_is_tried(toy_root, monkeypatch)
 
 def test_a_scale_that_is_right_is_none_of_the_wrong_ones():
     assert 1.0 not in [scale for _, scale in wrong_scales(1.0, 64)]
-    assert len(list(wrong_scales(64**-0.5, 64))) == 6
+    assert len(list(wrong_scales(64**-0.5, 64))) == 6 + 8
+
+
+@pytest.mark.slow(ci=True)
+def test_a_softmax_scale_that_is_off_by_two_per_cent_is_called_so(recognised):
+    def kernel(data):
+        return right((data[0] * 1.02, *data[1:]))
+
+    right = kernel_of("kv_decode", "accepted/explicit_softmax")
+    found = {label: said for label, said in recognised("kv_decode", kernel).items() if "float32" in label}
+    assert found and all("the softmax scale were 2 % too large" in said for said in found.values()), found
 
 
 @pytest.mark.parametrize("dims", [64, 128])

@@ -45,6 +45,9 @@ MOST_VAIN = 4
 LEAST = 8
 """The fewest elements that a mistake must change: fewer are alike by chance."""
 
+OFF_BY = (1, 2, 5, 10)
+"""Per cents by which a softmax scale is tried too large and too small. Those in between are not recognised."""
+
 MOST_NAMED = 3
 """How many equally fitting mistakes are named. The number of the others is told."""
 
@@ -64,6 +67,9 @@ def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
         "log2(e) were in the softmax scale, and then exp and not exp2 taken": sm_scale / math.log(2),
     }
     yield from ((words, scale) for words, scale in known.items() if not math.isclose(scale, sm_scale))
+    for percent in OFF_BY:
+        for side, sign in (("large", 1), ("small", -1)):
+            yield f"the softmax scale were {percent} % too {side}", sm_scale * (1 + sign * percent / 100)
 
 
 class Mistakes:
