@@ -37,8 +37,11 @@ ADDRESS = "127.0.0.1:6397"
 RECONNECT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
 """Ray gives up after this many seconds without its head, instead of 60."""
 
+WAIT_S = 10.0
+"""How long a kill waits for its process: a worker has a job for a small part of its life, which is mostly its start."""
+
+WEIGHTS = {"worker": 6, "raylet": 3, "head": 1}
 FIRST = ["head", "worker", "raylet"]
-WEIGHTS = [6, 3, 1]
 CLIENTS = 4
 
 
@@ -81,11 +84,13 @@ def processes(word: str) -> Iterator[int]:
 
 
 def kill(root: Path, what: str, chance: random.Random) -> bool:
-    """Kill one process of this kind, and restart it unless it restarts by itself. False if there is none at present."""
+    """Kill one process of this kind, and restart it unless it restarts by itself. False if none came in WAIT_S."""
     names = {"worker": "ray::Judging", "raylet": "/raylet/raylet", "head": "/gcs/gcs_server"}
-    found = sorted(processes(names[what]))
-    if not found:
-        return False
+    until = time.monotonic() + WAIT_S
+    while not (found := sorted(processes(names[what]))):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
     os.kill(chance.choice(found), signal.SIGKILL)
     if what == "raylet":
         join(root)
@@ -111,7 +116,7 @@ def judged(root: Path, jobs: int, every_s: float, seed: int) -> tuple[Counter[st
         while load.database.queue.totals().keys() & {"pending", "running"}:
             assert time.monotonic() - begun < 2 * PATIENCE_S, f"no verdicts: {load.database.queue.totals()}"
             time.sleep(chance.uniform(0.5, 1.5) * every_s)
-            what = first[0] if first else chance.choices(FIRST, WEIGHTS)[0]
+            what = first[0] if first else chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
             if kill(root, what, chance):
                 killed[what] += 1
                 first = first[1:]

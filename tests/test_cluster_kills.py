@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def test_each_of_20_jobs_has_its_verdict_and_one_run_though_a_worker_a_raylet_and_the_head_are_killed():
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'")
+        pytest.skip("Ray is not installed: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'")
     if not shutil.which("ip") or not shutil.which("unshare") or subprocess.run([*ALONE, "true"]).returncode:
         pytest.skip("here is no network namespace to keep Ray in: it takes root and ip")
     command = [sys.executable, "-m", "bench.cluster_kills", "--jobs", "20", "--every", "2", "--seed", "1"]
