@@ -1,6 +1,7 @@
 """What a card adds to an interval: estimated, tested by simulation, and part of a board that several cards judged."""
 
 import math
+import threading
 from datetime import UTC, datetime
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from bench.fleet_interval import simulate
 from harness import catalog
+from harness.cluster.spread import measure
 from harness.errors import InfrastructureError
 from harness.model import Estimate, Submission
 from harness.ranking import fleet
@@ -174,3 +176,46 @@ def test_a_calibration_with_a_gap_is_refused_by_name(toy_root):
     path.write_text(path.read_text().replace('"card": "c3"', '"card": "c9"', 1))
     with pytest.raises(InfrastructureError, match="not every submission was judged once on every card"):
         spread.read(toy_root, SLUG)
+
+
+class Cards:
+    """A cluster of three cards that judges each submission on all of them at once, or breaks."""
+
+    def __init__(self, unranked=()):
+        self.unranked = unranked
+        self.together = threading.Barrier(3)
+
+    def cards(self, slug):
+        return ["c0", "c1", "c2"]
+
+    def judge(self, request, tell, started):
+        self.together.wait(20)
+        name = request.submission.name
+        score = Estimate(latency_ns=100, low_ns=99, high_ns=101)
+        if (name, request.device) in self.unranked:
+            score = None
+        return run(name, latencies=(100.0,), score=score, config={"cpu": {"processes": 5}, "confidence": 0.95})
+
+
+def with_submissions(root, *names):
+    for name in names:
+        (root / "submissions" / "double" / f"{name}.py").write_text(
+            f"def custom_kernel(data):  # {name}\n    return data[0]\n"
+        )
+
+
+def test_a_fleet_is_calibrated_with_files_that_are_ranked_on_every_card_judged_on_all_at_once(toy_root):
+    with_submissions(toy_root, "one", "two", "three")
+    found = measure(toy_root, Cards({("one", "c1")}), DEVICE, lambda line: None)
+    names = {each.submission for each in found.judged}
+    assert {"two", "three"} <= names and "one" not in names
+    assert {(each.submission, each.card) for each in found.judged} == {(n, f"c{c}") for n in names for c in range(3)}
+    assert spread.read(toy_root, SLUG) == found
+
+
+def test_a_fleet_on_which_too_few_files_are_ranked_on_every_card_is_not_calibrated(toy_root):
+    with_submissions(toy_root, "one", "two")
+    names = [each.name for each in catalog.submissions(toy_root, catalog.load_problem(toy_root, "double"))]
+    with pytest.raises(InfrastructureError, match="ranked on every card"):
+        measure(toy_root, Cards({(name, "c2") for name in names}), DEVICE, lambda line: None)
+    assert spread.read(toy_root, SLUG) is None
