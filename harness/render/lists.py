@@ -15,8 +15,8 @@ from harness.verbs.verify import ControlResult
 NO_FIGURE = "\N{INFINITY}"
 
 CURRENT, NO_FILE = "current", "no file"
-"""What the list of runs says of a submission's file: it holds the source that the run judged, or it is gone. If it holds
-another source, the list says so as boards do."""
+"""What the list of runs says of a submission's file: it holds the source that the run judged, or it is gone. If it
+holds another source, the list says so as boards do."""
 
 
 def runs(entries: Sequence[Entry], without_file: Container[str] = ()) -> list[Part]:
