@@ -345,6 +345,8 @@ def test_what_triton_s_front_end_refuses_is_a_compile_error_on_a_cpu_too(podium)
 def test_what_compiles_nowhere_is_said_so_in_one_sentence(podium):
     code, out, _ = podium(TRITON.replace("x * FACTOR", "x.to(tl.int65)"), "--target", "gfx942", "--target", "sm_90")
     assert code == 11 and "; nor does it compile for gfx942, sm_90: " in last_line(out)
+    flaw = next(number for number, line in enumerate(out.splitlines()) if line.startswith("gfx942, sm_90: "))
+    assert out.splitlines()[flaw + 1] == "  in rows=64 cols=64 and 2 more"
 
 
 @pytest.mark.slow

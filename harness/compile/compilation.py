@@ -107,6 +107,10 @@ class Compilation(Document):
         every = [self.fault, *(kernel.fault for kernel in self.kernels)]
         return tuple(dict.fromkeys(flaw for flaw in every if flaw is not None))
 
+    def cases_with(self, flaw: Flaw) -> tuple[Said, ...]:
+        """The labels of the cases that launch a kernel with this flaw."""
+        return tuple(dict.fromkeys(case for kernel in self.kernels if kernel.fault == flaw for case in kernel.cases))
+
 
 def read(text: str) -> Compilation | None:
     """Read the document in the last line of a process's output, whatever precedes it. Return None if there is none."""

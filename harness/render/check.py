@@ -161,12 +161,21 @@ def _wrong_together(judgement: Judgement) -> list[Part]:
 
 
 def _flaws(found: Checkup) -> str:
-    """Return the compile errors, each once with its targets."""
+    """Return the compile errors, each once with its targets and the first case that launches the kernel."""
     targets: dict[str, list[str]] = {}
+    cases: dict[str, list[str]] = {}
     for one in found.compilations:
         for flaw in one.flaws:
-            targets.setdefault(_said(found, flaw), []).append(one.target)
-    return "\n".join(f"{', '.join(dict.fromkeys(names))}: {said}" for said, names in targets.items())
+            said = _said(found, flaw)
+            targets.setdefault(said, []).append(one.target)
+            cases.setdefault(said, []).extend(one.cases_with(flaw))
+    lines = []
+    for said, names in targets.items():
+        lines.append(f"{', '.join(dict.fromkeys(names))}: {said}")
+        launching = list(dict.fromkeys(cases[said]))
+        if launching:
+            lines.append(f"  in {launching[0]}" + (f" and {len(launching) - 1} more" if len(launching) > 1 else ""))
+    return "\n".join(lines)
 
 
 def _said(found: Checkup, flaw: Flaw) -> str:
