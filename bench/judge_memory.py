@@ -74,6 +74,7 @@ def measure(name: str) -> dict[str, object]:
     with scratch(submission.read_bytes(), tiers.strongest(here).new_uid()) as folder:
         session = Session(problem, here, folder, 2)
         try:
+            session.prepare()
             session.load(folder / "submission.py")
             worker = _largest(session._enclosure.pid)
 

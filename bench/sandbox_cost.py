@@ -123,6 +123,7 @@ def _worker_ms(isolation: Isolation, here: Device, fresh: bool) -> tuple[float, 
         started = time.perf_counter()
         session = Session(problem, here, folder, 1, fresh=fresh)
         try:
+            session.prepare()
             session.load(folder / "submission.py")
             ready = time.perf_counter()
             stop_ms = _median_ms(lambda: _stop_and_continue(session), 200)

@@ -57,6 +57,7 @@ def worker(toy_root):
             folder = stack.enter_context(scratch(textwrap.dedent(source).encode(), uid))
             session = Session(problem, device, folder, 2)
             stack.callback(session.kill)
+            session.prepare()
             session.load(folder / "submission.py")
             caller = Caller(reference, "x.py", device, Flusher(1 << 10, "cpu"))
             series = stack.enter_context(caller.series(Seeds(new_master_seed(), "test", case), case))

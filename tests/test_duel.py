@@ -73,16 +73,16 @@ def kept_root(tmp_path_factory):
 def told(kept_root):
     """A duel of two that print what they are given: what came of it, and by file what its workers printed."""
     said: dict[str, list[str]] = {}
-    session = Entrant.session
+    prepared = Entrant.prepared
 
     @contextmanager
-    def overheard(self, **how):
-        with session(self, **how) as worker:
+    def overheard(self, *what, **how):
+        with prepared(self, *what, **how) as worker:
             yield worker
         said.setdefault(self.caller._path.rpartition("/")[2], []).append(self.printed)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Entrant, "session", overheard)
+        patch.setattr(Entrant, "prepared", overheard)
         return fought(kept_root, TELLING, TELLING, 2), said
 
 

@@ -144,6 +144,7 @@ def test_a_build_that_was_ended_with_its_process_holds_no_later_one_up(precompil
     one.made.close()
     assert lock.exists(), "a killed process leaves it"
     with closing(one.session()) as session:
+        session.prepare()
         session.load(one.path)
         assert one.call(session)
     assert not lock.exists()

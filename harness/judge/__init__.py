@@ -9,8 +9,8 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
 
 one call      session (the exchange with one worker), stage (its memory), reply, structure, printed, worker_program
 the clock     clocks (the choice), clock (CPU), sandwich and hold (GPU), worker_clock (where neither works),
-              null_calls, clock_calibration and null_worker (the fixed cost of timing), pace, sitting, timed_process,
-              bounds, anchor
+              null_calls, clock_calibration, null_worker and offsets (the fixed cost of timing), pace, sitting,
+              timed_process, bounds, anchor
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
               ratios (all calls), mismatch, ranges and hints (the report), death (how a process ended)
 the run       measured (latencies, the score), marks (labels; why it is not ranked), ending (the verdict, in words)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 
 from harness.errors import InfrastructureError
+from harness.judge.printed import Printed
+from harness.sandbox.enclosure import Enclosure
 
 _HINTS = {
     -signal.SIGSEGV: ": a load or store out of bounds, perhaps one without a mask, does this",
@@ -20,10 +24,14 @@ def how_it_ended(status: int) -> str:
     return f"exited with status {status}"
 
 
-def not_started(status: int | None, printed: str) -> InfrastructureError:
-    """Return the error for a worker that did not get as far as reading a submission. `status`: its exit status, or None
-    if it still runs. `printed`: its output so far."""
-    last = (printed.strip().splitlines() or [""])[-1]
+def not_started(enclosure: Enclosure, printed: Printed, grace_s: float) -> InfrastructureError:
+    """Return the error for a worker that did not get as far as reading a submission. It and its output have `grace_s`
+    seconds to end."""
+    status = None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        status = enclosure.wait(grace_s)
+        printed.close(grace_s)
+    last = (printed.text().strip().splitlines() or [""])[-1]
     how = "did not get ready" if status is None else how_it_ended(status)
     return InfrastructureError(f"a worker {how} as it started" + (f": {last}" if last else ""), "run this again")
 

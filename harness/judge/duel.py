@@ -188,10 +188,17 @@ class _Match:
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number in random.sample((0, 1), 2):  # random: neither side always starts first
-                side = self._sides[number]
-                stack.enter_context(side.named())
-                sessions[number] = stack.enter_context(side.entrant.session(timed=True))
-                sessions[number].rest()
+                with self._sides[number].named():
+                    sessions[number] = stack.enter_context(self._sides[number].entrant.prepared(timed=True))
+            # Offsets change when a process comes, and can be trusted while neither has loaded its submission.
+            for number, session in sessions.items():
+                with self._sides[number].named():
+                    self._sides[number].entrant.offsets.find(session)
+                    session.rest()
+            for number, session in sessions.items():
+                with self._sides[number].named():
+                    session.load(self._sides[number].entrant.path)
+                    session.rest()
             assert self._null is not None
             neighbours = Neighbours([*sessions.values(), self._null.ready()])
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
@@ -204,12 +211,18 @@ class _Match:
                 sitting.crowding = crowding
             for number, session in sessions.items():
                 with self._sides[number].named():
+                    self._sides[number].entrant.offsets.correct(session, played[number::2])
+                    session.rest()
+            for number, session in sessions.items():
+                with self._sides[number].named():
                     session.finish()
 
     def _time(self, case: Case, phase: str, sessions: dict[int, Session], step: Step) -> tuple[Sitting, ...]:
         """Warm up on one case, then take its blocks of samples."""
         paces = [paces[case.key] for paces in self.paces]
-        sittings = tuple(side.entrant.new_sitting(pace) for side, pace in zip(self._sides, paces, strict=True))
+        sittings = tuple(
+            side.entrant.new_sitting(sessions[number], paces[number]) for number, side in enumerate(self._sides)
+        )
         count = math.ceil(min(pace.count for pace in paces) / 2)  # a block has two calls of each side
         null = self._null if self._device.kind == "cpu" else None
         with ExitStack() as stack:

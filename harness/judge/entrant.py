@@ -24,6 +24,7 @@ from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.exemplar import most_telling_failure
 from harness.judge.null_worker import NullWorker
+from harness.judge.offsets import Offsets
 from harness.judge.pace import Pace
 from harness.judge.precompilation import COMPILERS, COMPILES_S, SHARE_OF_MEMORY, Precompilation, compilers
 from harness.judge.reference import Reference
@@ -31,22 +32,10 @@ from harness.judge.reply import Fault
 from harness.judge.secret_cases import drawn, probe
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.judge.sitting import LEAST_LATENCY_NS, Sitting
+from harness.judge.sitting import LEAST_LATENCY_NS, Sitting, new_sitting
 from harness.judge.tally import Tally
 from harness.judge.worker_clock import WorkerClock
-from harness.model import (
-    Case,
-    CaseCheck,
-    Device,
-    Isolation,
-    Limits,
-    Manner,
-    Problem,
-    Skipped,
-    Submission,
-    Tolerance,
-    Verdict,
-)
+from harness.model import Case, CaseCheck, Device, Isolation, Limits, Problem, Skipped, Submission, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
@@ -114,6 +103,10 @@ class Entrant:
         self.benchmarks = [case for case in cases.benchmark if case.key not in too_large]
 
     @property
+    def path(self) -> Path:
+        return self.folder / "submission.py"
+
+    @property
     def partial(self) -> bool:
         """Whether only some of the problem's cases are judged."""
         return self._reference.problem.partial
@@ -140,14 +133,23 @@ class Entrant:
 
         With `another_follows` on a GPU, start the next worker now: idle processors can import torch for it meanwhile.
         """
+        with self.prepared(timed, limit_s) as session:
+            if timed:
+                self.offsets.find(session)
+            session.load(self.path)
+            if another_follows and self._device.kind != "cpu":
+                self._waiting = self._new_session()
+            yield session
+
+    @contextmanager
+    def prepared(self, timed: bool = False, limit_s: float | None = None) -> Iterator[Session]:
+        """Yield a new worker that has loaded nothing yet."""
         session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
         session.allowance = Allowance(limit_s)
         self._reference.allow(limit_s)
         try:
-            session.load(self.folder / "submission.py")
-            if another_follows and self._device.kind != "cpu":
-                self._waiting = self._new_session()
+            session.prepare()
             yield session
         finally:
             session.kill()
@@ -169,14 +171,13 @@ class Entrant:
     def precompilation(self, with_benchmarks: bool) -> Precompilation:
         """Return processes that compile ahead while tests are judged, as many as machine and problem allow."""
         reference, device = self._reference, self._device
-        count = 0 if reference.has_setup or reference.problem.foreign is not None else compilers(device.kind)
-        most = device.memory_bytes / SHARE_OF_MEMORY
-        cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())] if count else []
+        alone = reference.has_setup or reference.problem.foreign is not None
+        cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())]
         return Precompilation(
-            count,
+            0 if alone else compilers(device.kind),
             self._new_session,
-            self.folder / "submission.py",
-            [case for case in cases if reference.most_bytes(case) <= most],
+            self.path,
+            [case for case in cases if reference.most_bytes(case) <= device.memory_bytes / SHARE_OF_MEMORY],
             self.series,
             WorkerClock(),
             device.torch_device,
@@ -238,6 +239,10 @@ class Entrant:
             self.tally_of_tests += series.tally
         return worst_of(checks)
 
+    @property
+    def offsets(self) -> Offsets:
+        return Offsets(self.caller, self.clocks, self.benchmarks, self.series)
+
     def calibrate(self, null: NullWorker) -> None:
         """Measure the time to subtract from each call (`clock_calibration`)."""
         on_cpu = self._device.kind == "cpu"
@@ -257,7 +262,7 @@ class Entrant:
     ) -> Generator[Sitting, None, None]:
         """Warm up on one case in one process, then take its samples, with a probe among them. On a CPU take as many
         null calls. Yields the growing sitting after each sample."""
-        sitting = self.new_sitting(pace)
+        sitting = self.new_sitting(session, pace)
         cases = self._reference.problem.cases_for(self._device.kind)
         place, other = probe(cases, case, Seeds(self._master_seed, phase, case), pace.count)
         with self.series(phase, case) as series:
@@ -292,15 +297,9 @@ class Entrant:
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         return self._reference.cost(case)
 
-    def new_sitting(self, pace: Pace) -> Sitting:
-        constants = self.caller.constants
-        least_ns = constants.of(Manner.SANDWICH)
-        own = pace.own_constant or pace.manner.long
-        less_ns = constants.of(pace.manner) if own else least_ns
+    def new_sitting(self, session: Session, pace: Pace) -> Sitting:
         shortest_ns = bounds.CPU_NS if self._device.kind == "cpu" else LEAST_LATENCY_NS
-        return Sitting(
-            pace.manner, less_ns, most_null_ns=constants.most_null_ns, least_ns=least_ns, shortest_ns=shortest_ns
-        )
+        return new_sitting(pace, self.caller.constants, session.offset_ns, shortest_ns)
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
         """Make calls that do not count. The first may compile, tune and allocate, so it need not fit the manner."""

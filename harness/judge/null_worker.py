@@ -34,7 +34,7 @@ class NullWorker:
 
     def ready(self) -> Session:
         if not self._loaded:
-            self.session.load(None)
+            self.session.prepare()
             self._loaded = True
         return self.session
 

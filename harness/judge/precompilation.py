@@ -129,6 +129,7 @@ class _Compiler:
         with contextlib.suppress(Exception):
             if self._torch_device != "cpu":
                 torch.cuda.set_device(self._torch_device)  # the current device is a setting of each thread
+            self._session.prepare()
             self._session.load(self._path, alone=False)
             self.idle = True
             for series, call in self._calls():

@@ -1,6 +1,7 @@
 """One worker process, from its start to the death of its whole process group.
 
     session = Session(...)
+    session.prepare()                                from here on it can make null calls
     session.load(path)
     session.begin(request)                           returns when the worker is ready for the call
     session.leash                                    stops and continues the worker; the clocks use it
@@ -36,14 +37,7 @@ from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
-from harness.wire.protocol import (
-    Channel,
-    ChannelClosed,
-    Message,
-    PeerStopped,
-    ProtocolViolation,
-    ReplyTimeout,
-)
+from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 
 MAX_REPLY_BYTES = 16 << 10
 """Limit on the reply to a call, which is parsed while the clock runs. A reply with 16 outputs has 4 KiB."""
@@ -57,7 +51,7 @@ class Session:
 
     `scratch`: a directory made by `sandbox.scratch`; it holds the submission and its caches. Requests count against
     `deadline`. With `fresh` the worker is a new interpreter. Otherwise, on a CPU, it may be forked from a process that
-    has imported torch.
+    has imported torch. `offset_ns`: how much longer a null call takes in it than the judge's constant (GPU only).
     """
 
     def __init__(
@@ -75,7 +69,7 @@ class Session:
         self.limits = emulation.limits(problem.limits)
         self.deadline, self.allowance, self._foreign, self._killed = deadline, Allowance(None), problem.foreign, False
         self.set_up_for: str | None = None
-        self.on_the_smallest = False
+        self.on_the_smallest, self.offset_ns = False, 0.0
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -116,22 +110,23 @@ class Session:
         """Whether a worker without a request so far still runs and has sent nothing."""
         return self._enclosure.lives() and self._channel.is_quiet()
 
-    def load(self, path: Path | None, alone: bool = True) -> None:
-        """Have the worker import the submission at `path` (None: null calls only). `alone`: no other process of it
-        runs. Raises Fault, or InfrastructureError if the worker did not get as far as the submission."""
-        self._path = path or Path()
+    def prepare(self) -> None:
+        """Have the worker set up its device. It can make null calls then. Raises Fault, or InfrastructureError if the
+        worker did not get this far."""
         try:
             self.leash.attach(START_S)
         except (Ended, TimeoutError):
-            status = None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self._enclosure.wait(EXIT_GRACE_S)
-                self._printed.close(EXIT_GRACE_S)
-            raise not_started(status, self.printed) from None
+            raise not_started(self._enclosure, self._printed, EXIT_GRACE_S) from None
         fds = () if self.flag is None else (self.flag.fd,)
-        request = {"op": "load", "path": path and str(path), "alone": alone, **worker_program.public(self._foreign)}
+        self._ask({"op": "prepare"}, self.limits.load_s, "starting", fds)
+
+    def load(self, path: Path, alone: bool = True) -> None:
+        """Have the prepared worker import the submission at `path`. `alone`: no other process of it runs. Raises
+        Fault."""
+        self._path = path
+        request = {"op": "load", "path": str(path), "alone": alone, **worker_program.public(self._foreign)}
         with self.allowance.spent():
-            self._ask(request, self.limits.load_s, "loading", fds)
+            self._ask(request, self.limits.load_s, "loading")
 
     def map(self, arena: Arena, region: str = "arena") -> None:
         """Have the worker map `arena` once as `region`: "arena" for inputs, "pool" for allocations in a call."""

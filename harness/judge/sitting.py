@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from harness.judge.clock import Void
-from harness.judge.null_calls import LONG_ABOVE_NS
+from harness.judge.null_calls import LONG_ABOVE_NS, Constants
+from harness.judge.pace import Pace
 from harness.judge.tally import Tally
 from harness.machine.neighbours import Crowding
 from harness.model import Manner, eligibility
@@ -58,6 +59,19 @@ class Sitting:
     def crowded(self) -> bool:
         """Whether the calls may have waited for other processes."""
         return self.crowding is not None and self.crowding.disturbs
+
+
+def new_sitting(pace: Pace, constants: Constants, offset_ns: float, shortest_ns: float) -> Sitting:
+    """A sitting without calls, in a process whose null calls take `offset_ns` more than `constants` say."""
+    least_ns = constants.of(Manner.SANDWICH)
+    own_ns = constants.of(pace.manner) if pace.own_constant or pace.manner.long else least_ns
+    return Sitting(
+        pace.manner,
+        own_ns + offset_ns,
+        most_null_ns=constants.most_null_ns,
+        least_ns=least_ns + offset_ns,
+        shortest_ns=shortest_ns,
+    )
 
 
 def others_share(sittings: Iterable[Sitting]) -> float | None:

@@ -44,4 +44,5 @@ def timed_process(
         crowding = neighbours.crowding()
         for sitting in sittings.values():
             sitting.crowding = crowding
+        entrant.offsets.correct(session, sittings.values())
         session.finish()

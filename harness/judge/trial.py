@@ -202,6 +202,8 @@ class Trial:
             line = f"timing, process {number + 1} of {self._due}{why}{self._left(number)}"
             sittings = self._time_process(number, again, paces, line, null)
             ended = anchor.end_round(others_share(sittings.values()))
+            constant_ns = max((sitting.least_ns for sitting in sittings.values()), default=0.0)
+            ended = ended.model_copy(update={"constant_ns": constant_ns or None})
             if ended.disturbed is None or again:
                 break
             self.rounds.append(ended.model_copy(update={"kept": False}))

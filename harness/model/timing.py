@@ -76,6 +76,7 @@ class Round(Value):
     """The machine's state while one process of a run was timed. `copy_ns` and `product_ns`: the judge's own copy and
     matrix product, timed after the process. `gauges`: the driver's report (`machine/gauges`), in the driver's words and
     units. `others_share`: the share of the processors that other processes took, None if the system does not tell.
+    `constant_ns`: what was subtracted from calls in the process's sandwiches, None on a CPU and in older runs.
 
     `disturbed` says what was wrong. A disturbed process is timed again and then not `kept`. `objection` is set only in
     runs of schema version 1.
@@ -85,6 +86,7 @@ class Round(Value):
     product_ns: Nanoseconds
     gauges: dict[str, Text] = Field(default_factory=dict)
     others_share: float | None = Field(default=None, ge=0, le=1)
+    constant_ns: Nanoseconds | None = None
     disturbed: Text | None = None
     objection: Text | None = None
     kept: bool = True

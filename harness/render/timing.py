@@ -147,6 +147,9 @@ def rounds_of(rounds: Sequence[Round]) -> Table:
         *([name.removeprefix(_THROTTLED), *(each.gauges.get(name, "") for each in rounds)] for name in names),
     ]
     below = ["after each process: the judge's own work, and the driver's readings"]
+    if any(each.constant_ns is not None for each in rounds):
+        rows.append(["constant µs", *("" if (c := each.constant_ns) is None else _microseconds(c) for each in rounds)])
+        below.append("constant: what was subtracted from its calls, in the manner sandwich")
     if any(each.others_share is not None for each in rounds):
         rows.append(["others", *("" if (o := each.others_share) is None else f"{o:.0%}" for each in rounds)])
         below.append("others: the share of the processors that other processes took meanwhile")

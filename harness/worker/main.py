@@ -61,16 +61,18 @@ class Worker:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["op"]:
-            case "load":
+            case "prepare":
                 self._get_ready()
+                return {}
+            case "load":
+                _hide_harness_from_imports()
                 modules = request.get("modules", {})
                 self._calls.around_imports = load.provide(modules, self._device_kind == "cpu")
-                if request["path"] is not None:
-                    if request["alone"]:
-                        load.release_builds()
-                    self._path = Path(request["path"])
-                    models = request.get("form") == "kernelbench"
-                    self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
+                if request["alone"]:
+                    load.release_builds()
+                self._path = Path(request["path"])
+                models = request.get("form") == "kernelbench"
+                self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
                 return {}
             case "map":
                 self._map(request["region"], request["size"], request["on_device"])
@@ -162,7 +164,6 @@ def main() -> None:
     _die_with_parent()
     _tell_where_it_is(options.stack)
     torch.set_num_threads(options.threads)
-    _hide_harness_from_imports()
     channel = Channel(socket.socket(fileno=options.channel), accepts_fds=True)
     try:
         Worker(channel, options.device, options.flush_bytes).serve()

@@ -1,0 +1,68 @@
+"""What a null call takes more or less in one process of a submission than the run's constant says. GPUs only.
+
+    find      before the process loads the submission
+    correct   after its last call
+
+The two switches of the device around a call take one of two times, 1.4 us apart. Which one can change whenever a
+process comes or goes, and when the judge computes something large. It holds for all processes at once, and stayed as it
+was from the first call of a process to its last (48 processes, H100, 2026-11-27). On an H200 it was not seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+
+from harness.judge.calls import Caller, Series
+from harness.judge.clocks import Clocks
+from harness.judge.session import Session
+from harness.judge.sitting import Sitting
+from harness.model import Case, Manner
+from harness.ranking import stats
+
+CALLS, DROPPED, LEAST_SOUND = 40, 6, 12
+"""Null calls of a process. The first DROPPED load code and data. The mean of 40 has a standard error of 0.1 us."""
+
+MOST_NS = 3e3
+"""The most that a process's constant may exceed the run's."""
+
+
+class Offsets:
+    """`cases`: the benchmark cases. A null call uses the memory of the one that is poured fastest."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        clocks: Clocks,
+        cases: Sequence[Case],
+        new_series: Callable[[str, Case], AbstractContextManager[Series]],
+    ) -> None:
+        self._caller, self._clocks, self._cases, self._new_series = caller, clocks, cases, new_series
+
+    def find(self, session: Session) -> None:
+        """Set the offset of a process that has loaded nothing yet: a submission could slow its null calls."""
+        session.offset_ns = min(self._measure(session) or 0.0, MOST_NS)
+
+    def correct(self, session: Session, sittings: Iterable[Sitting]) -> None:
+        """Lower what is subtracted from the calls of `sittings` if null calls have become faster since. Slower ones
+        count for nothing: a submission can make them slower, and no faster."""
+        found_ns = self._measure(session)
+        less_ns = 0.0 if found_ns is None else max(session.offset_ns - found_ns, 0.0)
+        for sitting in sittings:
+            sitting.constant_ns -= less_ns
+            sitting.least_ns -= less_ns
+
+    def _measure(self, session: Session) -> float | None:
+        """None where the judge's clock does not enclose calls, or if too few could be timed. Raises Fault."""
+        constants = self._caller.constants
+        if not self._clocks.encloses or Manner.SANDWICH not in constants.by_manner:
+            return None
+        clock = self._clocks.of(Manner.SANDWICH)
+        fastest = min(self._cases, key=lambda case: constants.pour_ns.get(case.key, math.inf))
+        with self._new_series("null", fastest) as series:
+            answers = [self._caller.put_null(session, series, clock) for _ in range(DROPPED + CALLS)][DROPPED:]
+        null_ns = [answer.elapsed_ns for answer in answers if answer.void is None]
+        if len(null_ns) < LEAST_SOUND:
+            return None
+        return stats.interquartile_mean(null_ns) - constants.of(Manner.SANDWICH)

@@ -1,0 +1,152 @@
+"""What a null call takes in one process more than the run's constant, on a device of which only null calls are known;
+and that a process which makes null calls has loaded nothing of its submission."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.judge.clock import Answer, Void
+from harness.judge.evaluate import evaluate
+from harness.judge.null_calls import Constants, constant
+from harness.judge.offsets import CALLS, DROPPED, LEAST_SOUND, MOST_NS, Offsets
+from harness.judge.pace import Pace
+from harness.judge.session import Session
+from harness.judge.sitting import Sitting, new_sitting
+from harness.machine.device import detect
+from harness.model import Case, Manner
+
+CHECKOUT = Path(__file__).parents[1]
+CONSTANT_NS = 280e3
+SMALL, LARGE = (Case(parameters={"rows": rows}) for rows in (1, 1000))
+
+
+class Device:
+    """Null calls take `null_ns`; the first `void` of each measurement are void. `asked`: their cases."""
+
+    def __init__(self, null_ns, void=0, encloses=True, measured=True):
+        self.null_ns, self.void, self.encloses, self.asked = null_ns, void, encloses, []
+        manners = {Manner.SANDWICH: constant(Manner.SANDWICH, [CONSTANT_NS] * 8)} if measured else {}
+        self.constants = Constants(manners, pour_ns={SMALL.key: 9e3, LARGE.key: 90e3})
+
+    @contextmanager
+    def series(self, phase, case):
+        assert phase == "null"
+        self.left = self.void
+        yield case
+
+    def of(self, manner):
+        assert manner is Manner.SANDWICH
+        return "the sandwich"
+
+    def put_null(self, session, case, clock):
+        assert (session.loaded, clock) == (self.loaded_by_now, "the sandwich")
+        self.asked.append(case)
+        # The first calls of a process load code: they take longer, and say nothing.
+        first = len(self.asked) % (DROPPED + CALLS) in range(1, DROPPED + 1)
+        self.left -= not first
+        return Answer(None, None, 9e6 if first else self.null_ns, Void.SLOW_TO_ARM if self.left + 1 > 0 else None)
+
+    loaded_by_now = False
+
+
+def process(device):
+    return Offsets(device, device, [LARGE, SMALL], device.series), SimpleNamespace(offset_ns=0.0, loaded=False)
+
+
+@pytest.mark.parametrize(
+    ("null_ns", "offset_ns"),
+    [(281.4e3, 1.4e3), (278.6e3, -1.4e3), (CONSTANT_NS, 0.0), (CONSTANT_NS + 2 * MOST_NS, MOST_NS)],
+    ids=["slower", "faster", "alike", "far too slow, which is cut off"],
+)
+def test_a_process_has_an_offset_of_what_its_own_null_calls_take_more(null_ns, offset_ns):
+    device = Device(null_ns)
+    offsets, session = process(device)
+    offsets.find(session)
+    assert session.offset_ns == pytest.approx(offset_ns)
+    assert set(case.key for case in device.asked) == {SMALL.key}, "the case that is poured fastest"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        Device(290e3, void=CALLS - LEAST_SOUND + 1),
+        Device(290e3, encloses=False),
+        Device(290e3, measured=False),
+    ],
+    ids=["too many void", "the worker times itself", "no constant"],
+)
+def test_without_enough_null_calls_a_process_has_no_offset(device):
+    offsets, session = process(device)
+    offsets.find(session)
+    assert session.offset_ns == 0.0
+
+
+def test_as_many_void_calls_as_may_be_leave_the_offset_right():
+    offsets, session = process(Device(281e3, void=CALLS - LEAST_SOUND))
+    offsets.find(session)
+    assert session.offset_ns == pytest.approx(1e3)
+
+
+@pytest.mark.parametrize(
+    ("later_ns", "less_ns"),
+    [(280e3, 1.4e3), (281.4e3, 0.0), (289e3, 0.0)],
+    ids=["faster, and so were the calls", "as before", "slowed by the submission"],
+)
+def test_null_calls_after_the_last_call_can_only_lower_what_was_subtracted(later_ns, less_ns):
+    device = Device(281.4e3)
+    offsets, session = process(device)
+    offsets.find(session)
+    sitting = new_sitting(Pace(8, Manner.SANDWICH), device.constants, session.offset_ns, 1.0)
+    sitting.elapsed_ns = [290e3] * 8
+    device.null_ns, device.loaded_by_now, session.loaded = later_ns, True, True
+    offsets.correct(session, [sitting])
+    assert sitting.latency_ns == pytest.approx((290e3 - 281.4e3 + less_ns,) * 8)
+    assert sitting.least_ns == pytest.approx(281.4e3 - less_ns)
+
+
+def test_every_manner_s_constant_moves_with_the_process():
+    constants = Device(0).constants
+    constants.by_manner[Manner.GATED] = constant(Manner.GATED, [295e3] * 8)
+    sitting = new_sitting(Pace(8, Manner.GATED), constants, 1.5e3, 1.0)
+    assert sitting == Sitting(Manner.GATED, 296.5e3, least_ns=281.5e3, shortest_ns=1.0)
+
+
+def test_a_worker_finds_no_file_of_its_submission_s_folder_before_it_loads_it(tmp_path):
+    """An earlier process may have left a module there, which would slow null calls."""
+    program = f"""
+import os, sys
+sys.path.append({str(CHECKOUT)!r})
+from harness.worker import main
+worker = main.Worker(None, "cpu", 0)
+worker._answer({{"op": "prepare"}})
+assert not {{"", os.getcwd()}} & set(sys.path), sys.path
+worker._answer({{"op": "load", "path": os.path.abspath("mine.py"), "alone": True}})
+assert sys.path[0] == os.getcwd(), sys.path
+"""
+    (tmp_path / "mine.py").write_text("def custom_kernel(data): return data")
+    done = subprocess.run([sys.executable, "-s", "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-800:]
+
+
+def test_a_timed_process_is_measured_before_it_loads_and_after_its_last_call(toy_root, monkeypatch):
+    source, steps, load = toy_root / "submissions" / "double" / "mine.py", [], Session.load
+    source.write_text("def custom_kernel(data): return data[0] * 2\n")
+    problem = catalog.load_problem(toy_root, "double")
+
+    def loading(self, *what, **how):
+        steps.append("load")
+        return load(self, *what, **how)
+
+    monkeypatch.setattr(Session, "load", loading)
+    monkeypatch.setattr(Offsets, "find", lambda self, session: steps.append("find"))
+    monkeypatch.setattr(Offsets, "correct", lambda self, session, sittings: steps.append(f"correct {len(sittings)}"))
+    submission = catalog.load_submission(problem, source)
+    run = evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), quick=True)
+    assert run.score is not None
+    assert steps == ["load", "find", "load", f"correct {len(run.measurements)}"]
