@@ -309,7 +309,7 @@ RUN = Run(
     ),
     rounds=(
         Round(
-            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, disturbed="too hot",
+            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, constant_ns=278_510, disturbed="too hot",
             objection="too slow", kept=False,
         ),
     ),

@@ -1,9 +1,9 @@
 """The fixed cost of timing one call. The judge measures it with null calls: calls that compute nothing, made by a
 worker without a submission.
 
-On a GPU the cost is two switches of the device between processes. It differs by 0.05 us from worker to worker under one
-judge (H200, 2026-11-22), so it is measured once, before a run. On a CPU it varies with the load of the machine, so null
-calls alternate with the calls that count (`entrant`).
+On a GPU the cost is two switches of the device between processes. It is measured before a run, and each timed process
+corrects it for itself (`offsets`). On a CPU it varies with the load of the machine, so null calls alternate with the
+calls that count (`entrant`).
 
 The same null calls show whether the judge's clock works on a GPU at all, and how long the undisturbed pour of each case
 takes.

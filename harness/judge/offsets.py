@@ -3,9 +3,9 @@
     find      before the process loads the submission
     correct   after its last call
 
-The two switches of the device around a call take one of two times, 1.4 us apart. Which one can change whenever a
-process comes or goes, and when the judge computes something large. It holds for all processes at once, and stayed as it
-was from the first call of a process to its last (48 processes, H100, 2026-11-27). On an H200 it was not seen.
+The two switches of the device around a call take one of two times, 1.4 us apart. Which one can change between
+processes, for all of them at once. It stayed as it was from the first call of a process to its last, to 0.5 us (78
+processes, H100, 2026-11-27).
 """
 
 from __future__ import annotations
