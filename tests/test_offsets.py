@@ -49,8 +49,10 @@ class Device:
         self.asked.append(case)
         # The first calls of a process load code: they take longer, and say nothing.
         first = len(self.asked) % (DROPPED + CALLS) in range(1, DROPPED + 1)
-        self.left -= not first
-        return Answer(None, None, 9e6 if first else self.null_ns, Void.SLOW_TO_ARM if self.left + 1 > 0 else None)
+        if first:
+            return Answer(None, None, 9e6)
+        self.left -= 1
+        return Answer(None, None, self.null_ns, Void.SLOW_TO_ARM if self.left >= 0 else None)
 
     loaded_by_now = False
 
