@@ -309,8 +309,8 @@ RUN = Run(
     ),
     rounds=(
         Round(
-            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, constant_ns=278_510, disturbed="too hot",
-            objection="too slow", kept=False,
+            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, constant_ns=278_510,
+            disturbed="too hot", objection="too slow", kept=False,
         ),
     ),
 )  # fmt: skip
@@ -487,3 +487,19 @@ def test_a_hostile_name_in_a_stored_run_marks_nothing_up(podium, toy_root):
 def cells_of_tables(markdown: str) -> list[str]:
     tokens = parser.parse(markdown)
     return [shown(t.children) for before, t in itertools.pairwise(tokens) if before.type in ("td_open", "th_open")]
+
+
+@pytest.mark.parametrize(("ranking", "share"), [("geometric", "22"), ("mean", "40")])
+def test_a_score_has_the_bound_of_a_run_whose_cases_all_lied_as_far_as_they_could(ranking, share):
+    def case(rows, latency_ns, bound_ns):
+        latency = Estimate(latency_ns=latency_ns)
+        return RUN.measurements[0].model_copy(
+            update={"case": Case(parameters={"rows": rows}), "latency": latency, "bound_ns": bound_ns}
+        )
+
+    cases = (case(1, 100e3, 0.0), case(2, 400e3, 200e3))  # 100 and 400 us may be 100 and 600
+    assert rendered.score_bound(RUN.model_copy(update={"measurements": cases, "ranking": ranking})).startswith(
+        f"{share}\xa0%"
+    )
+    unknown = (cases[0], case(2, 400e3, None))
+    assert rendered.score_bound(RUN.model_copy(update={"measurements": unknown})) == ""

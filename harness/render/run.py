@@ -20,6 +20,7 @@ from harness.model import (
     outcome,
     told_apart,
 )
+from harness.ranking.stats import centre_of_cases
 from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
@@ -95,6 +96,8 @@ def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
         ("error", error_figure(shown.error)),
         ("score µs", (microseconds(shown.score) if shown.score else "none") + _of_which_mean(shown)),
     ]
+    if bound := score_bound(shown):
+        facts.append(("its bound", bound))
     if shown.reproduces:
         facts.insert(1, ("reproduces", shown.reproduces))
     if not_ranked and shown.ending.verdict is Verdict.ACCEPTED:
@@ -105,6 +108,17 @@ def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
 def _of_which_mean(shown: Run) -> str:
     """Name the mean, if it is not the usual geometric one."""
     return " (arithmetic mean over the cases)" if shown.ranking == "mean" else ""
+
+
+def score_bound(shown: Run) -> str:
+    """How much higher the score were if every case had seemed shorter by its whole bound; "" if a bound is unknown."""
+    latencies_ns = [m.latency.latency_ns for m in shown.measurements]
+    bounds_ns = [m.bound_ns for m in shown.measurements if m.bound_ns is not None]
+    if not latencies_ns or len(bounds_ns) < len(latencies_ns):
+        return ""
+    longest_ns = [latency_ns + bound_ns for latency_ns, bound_ns in zip(latencies_ns, bounds_ns, strict=True)]
+    more = centre_of_cases(longest_ns, shown.ranking) / centre_of_cases(latencies_ns, shown.ranking) - 1
+    return f"{percent(more)}, if every case seemed shorter by its whole bound"
 
 
 def _device(device: Device) -> str:
