@@ -1,18 +1,22 @@
 """The parts of a cluster that need neither Ray nor a second machine: attempts, pins, facts, parcels, the job itself."""
 
+import contextlib
 import importlib.util
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 import pytest
 
 from harness import catalog
-from harness.cluster import census, engine, facts, job, link, node, parcel, placement, watching
+from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, watching
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.facts import Card, Inventory
@@ -111,6 +115,12 @@ def test_cards_are_resources_by_model_and_each_by_itself():
     words = node.arguments(found(2), True, None, "10.0.0.1")
     assert '--resources={"card": 2, "card-GPU-0": 1, "card-GPU-1": 1}' in words
     assert {"--num-gpus=2", "--num-cpus=0", "--node-ip-address=10.0.0.1"} <= set(words)
+
+
+def test_cards_whose_long_names_begin_alike_are_different_resources():
+    one, two = (f"cpu of {'long-' * 12}{number}" for number in (1, 2))
+    assert facts.resource_of(one) != facts.resource_of(two)
+    assert facts.resource_of("GPU-0") == "card-GPU-0"
 
 
 def test_ray_gives_cards_out_by_their_uuids_and_always_asks_for_the_token(monkeypatch):
@@ -300,6 +310,7 @@ def ray_at(found, addresses):
 @pytest.fixture
 def listening(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    monkeypatch.setattr(engine, "joined", lambda: "127.0.0.1:6379")
     monkeypatch.setattr(engine, "check_listens", lambda address: None)
 
 
@@ -315,7 +326,7 @@ def test_of_two_nodes_that_ray_sees_it_connects_to_the_one_with_an_address_of_th
 
 def test_where_no_node_is_on_this_machine_that_is_said(monkeypatch, listening):
     monkeypatch.setattr(engine, "load", lambda: ray_at("203.0.113.1", ["203.0.113.1"])[1])
-    with pytest.raises(InfrastructureError, match="no node of the cluster at auto is on this machine"):
+    with pytest.raises(InfrastructureError, match=r"no node of the cluster at 127\.0\.0\.1:6379 is on this machine"):
         engine.connect("auto")
 
 
@@ -465,3 +476,58 @@ def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, 
 
         with pytest.raises(JobEnded):
             way.judge(request_of, told, jobs.append)
+
+
+@pytest.mark.parametrize("damaged", ["configs/eval.yml", "problems/double/problem.yml"])
+@pytest.mark.parametrize("text", ["# changed\n", None])
+def test_problem_files_that_were_damaged_in_the_cache_are_fetched_again(toy_root, tmp_path_factory, damaged, text):
+    packed = parcel.pack(toy_root, catalog.load_problem(toy_root, "double"))
+    cache, sha256 = tmp_path_factory.mktemp("cache"), parcel.sha256_of(packed)
+    file = parcel.unpack(sha256, lambda: packed, cache) / damaged
+    before = file.read_bytes()
+    file.unlink() if text is None else file.write_text(text)
+    assert (parcel.unpack(sha256, lambda: packed, cache) / damaged).read_bytes() == before
+    assert [path.name for path in cache.iterdir()] == [sha256]
+
+
+def test_a_job_that_is_pinned_to_a_card_that_is_not_here_is_refused(asked):
+    (said,) = asked("", card="cpu of elsewhere")
+    assert said == {"refused": ["it has no card cpu of elsewhere"]}
+
+
+def test_a_job_that_is_ended_before_it_is_placed_is_ended_as_soon_as_it_is(request_of):
+    ours, theirs = socket.socketpair()
+    placing, ended = threading.Event(), threading.Event()
+
+    class Slow:
+        def judge(self, request, narrate, started):
+            placing.wait(30)  # the nodes are asked what they have
+            job = watching.Placed()
+            started(job)
+            assert job.closing.is_set()
+            ended.set()
+            raise JobEnded("ended")
+
+    with contextlib.closing(Connection(ours.detach())) as connection:
+        answers = driver._Answers(Connection(theirs.detach()))
+        threading.Thread(target=answers.serve, args=(Slow(),), daemon=True).start()
+        connection.send_bytes(json.dumps({"id": 1, "judge": request_of.model_dump(mode="json")}).encode())
+        connection.send_bytes(json.dumps({"end": 1}).encode())
+        until = time.monotonic() + 30
+        while not answers._ended and time.monotonic() < until:
+            time.sleep(0.01)
+        placing.set()
+        assert json.loads(connection.recv_bytes())["error"]["kind"] == "JobEnded"
+    assert ended.is_set()
+
+
+def test_auto_is_the_cluster_that_node_has_joined_whatever_other_processes_say(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    spoof = ["raylet", "-c", "read line", "--gcs-address=203.0.113.1:6379"]
+    with subprocess.Popen(spoof, executable="/bin/sh", stdin=subprocess.PIPE) as other:
+        with pytest.raises(InfrastructureError, match="`podium node` has started no node on this machine"):
+            engine.joined()
+        node._note("10.0.0.1:6379", None, 0)
+        assert engine.joined() == "10.0.0.1:6379"
+        other.communicate(b"\n")

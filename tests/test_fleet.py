@@ -49,6 +49,14 @@ def test_one_factor_for_all_kernels_of_a_card_is_no_interaction():
     assert fleet.component(logs, np.zeros((6, 4))).freedom == pytest.approx(3)
 
 
+def test_a_kernel_that_makes_itself_noisy_takes_nothing_from_what_the_others_show():
+    cards = (0.0, 0.01, -0.01, 0.02)
+    scores = [[kernel + card for card in cards] for kernel in range(4)]
+    quiet = fleet.component(scores, [[0.0] * 4] * 4)
+    noisy = fleet.component(scores, [[0.0] * 4] * 3 + [[1.0] * 4])
+    assert noisy.variance == pytest.approx(0.75 * quiet.variance)
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (4, 2)])
 def test_one_kernel_or_two_cards_are_too_few(shape):
     with pytest.raises(ValueError, match="it takes 2 kernels"):

@@ -61,6 +61,7 @@ class _Answers:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._sending = connection, threading.Lock()
         self._jobs: dict[int, Placed] = {}
+        self._ended: set[int] = set()  # also of jobs that are not placed yet: the nodes may be asked first
 
     def serve(self, placement: Placement) -> None:
         """Answer each message in a thread of its own until no more come."""
@@ -70,6 +71,7 @@ class _Answers:
             except (EOFError, OSError):
                 return
             if "end" in message:
+                self._ended.add(message["end"])
                 if (job := self._jobs.get(message["end"])) is not None:
                     job.close()
             else:
@@ -98,6 +100,11 @@ class _Answers:
         with self.errors_of(number, placement):
             self.send(number, answer=self._found(placement, number, message))
 
+    def _started(self, number: int, job: Placed) -> None:
+        self._jobs[number] = job
+        if number in self._ended:  # looked at after the job is noted, as `serve` does it the other way round
+            job.close()
+
     def _found(self, placement: Placement, number: int, message: dict[str, Any]) -> Any:
         if "judge" in message:
             request = Request.model_validate(message["judge"])
@@ -105,10 +112,11 @@ class _Answers:
                 run = placement.judge(
                     request,
                     lambda line: self.send(number, told=str(line)),
-                    lambda job: self._jobs.update({number: job}),
+                    lambda job: self._started(number, job),
                 )
             finally:
                 self._jobs.pop(number, None)
+                self._ended.discard(number)
             return run.model_dump(mode="json")
         if "device" in message:
             return placement.device(message["device"]).model_dump(mode="json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import re
 import secrets
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.cluster import parcel
 from harness.errors import InfrastructureError, UsageError
 
 INSTALL = (
@@ -106,23 +108,34 @@ def check_address(address: str) -> None:
         raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
 
 
-def check_listens(address: str) -> None:
-    """Raises InfrastructureError where nothing listens at `address`; of auto, at the head that this machine had last,
-    if Ray knows of one."""
-    where = address
-    if address == "auto":
-        from ray._private import services
+def joined_file() -> Path:
+    """Where this machine keeps the address of the cluster that its node belongs to."""
+    return parcel.cache().parent / "joined" / platform.node()
 
-        with contextlib.suppress(Exception), _hushed():  # if Ray knows of none, it says so as it connects
-            where = services.canonicalize_bootstrap_address(address) or address
-    host, _, port = where.removeprefix("ray://").rpartition(":")
-    if not host:
-        return
+
+def joined() -> str:
+    """The cluster of this machine's node. Raises InfrastructureError where `podium node` has started none.
+
+    Ray itself would look for it in the command lines of all processes, and in a folder that everybody may write to.
+    There a submission, or another user, could name a head of its own, and Ray would send the token there.
+    """
+    if (named := os.environ.get("RAY_ADDRESS") or "auto") != "auto":
+        check_address(named)
+        return named
     try:
-        socket.create_connection((host, int(port)), LISTEN_S).close()
+        return joined_file().read_text().strip()
+    except OSError:
+        raise InfrastructureError("`podium node` has started no node on this machine", START) from None
+
+
+def check_listens(address: str) -> None:
+    """Raises InfrastructureError where nothing listens at `address`."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), LISTEN_S).close()
     except (OSError, OverflowError) as error:
         said = getattr(error, "strerror", None) or str(error)
-        raise InfrastructureError(f"no cluster answers at {where.removeprefix('ray://')}: {said}", START) from None
+        raise InfrastructureError(f"no cluster answers at {address.removeprefix('ray://')}: {said}", START) from None
 
 
 def connect(address: str) -> Any:
@@ -135,6 +148,8 @@ def connect(address: str) -> Any:
         raise InfrastructureError("ray:// takes grpcio, which is not installed here", INSTALL)
     if ray.is_initialized():
         return ray
+    if address == "auto":
+        address = joined()
     check_listens(address)
     try:
         _init(ray, address)

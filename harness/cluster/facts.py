@@ -193,8 +193,9 @@ def _version(package: str) -> str | None:
 
 
 def resource_of(card: str) -> str:
-    """What Ray calls a card that a job is pinned to."""
-    return f"card-{label(card)}"
+    """What Ray calls a card that a job is pinned to. Cards whose names are alike once they are cut stay apart."""
+    name = label(card)
+    return f"card-{name}" if name == card else f"card-{name[:54]}-{hashlib.sha256(card.encode()).hexdigest()[:8]}"
 
 
 def label(text: str | None) -> str:

@@ -54,6 +54,7 @@ def start(
     command += ["--block"] if block else []
     try:
         if block:
+            _note(address, ip, port)
             status, said = subprocess.run(command, env=environment(found), check=False).returncode, ""
         else:
             done = subprocess.run(
@@ -70,13 +71,32 @@ def start(
             status, said = done.returncode, done.stdout
     except subprocess.TimeoutExpired:
         raise InfrastructureError(f"Ray has not started within {START_S:g} s", AGAIN) from None
+    if block:
+        engine.joined_file().unlink(missing_ok=True)
     if status:
         engine.refuse_token(said, address or "this machine")
         if "timed out during startup" in said:
             raise InfrastructureError("Ray has not started within the 30 s that it allows: the machine is busy", AGAIN)
         last = [line for line in said.splitlines() if line.strip()][-6:]
         raise InfrastructureError(f"Ray has not started: status {status}", "\n  ".join(last) or None)
+    if not block:
+        _note(address, ip, port)
     return found
+
+
+def _note(address: str | None, ip: str | None, port: int) -> None:
+    """Keep where `auto` finds this cluster. Raises InfrastructureError."""
+    if address is None:
+        from ray.util import get_node_ip_address
+
+        here = ip or get_node_ip_address()
+        address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+    path = engine.joined_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(address)
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def arguments(found: Inventory, head: bool, address: str | None, ip: str | None, port: int = PORT) -> list[str]:
@@ -102,6 +122,7 @@ def environment(found: Inventory) -> dict[str, str]:
 
 def stop() -> int:
     """End what `start` has started on this machine; how many processes. Other clusters' stay."""
+    engine.joined_file().unlink(missing_ok=True)
     ended: set[int] = set()
     for sent, wait_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
         until = time.monotonic() + wait_s

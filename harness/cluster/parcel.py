@@ -2,7 +2,8 @@
 
     pack ─► bytes of a tar file, the same for the same files ─► sha256 ─► unpack: a root of its own in the node's cache
 
-What is there already is not unpacked again. The hash is checked before anything is read.
+What is there already is not unpacked again, if it still has its hash: a file that lacks or was changed would change
+verdicts, or lose every job that comes to this node. The hash is checked before anything is read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from harness.catalog import places
@@ -30,9 +31,13 @@ def pack(root: Path, problem: Problem) -> bytes:
     """
     if problem.foreign is not None:
         raise UsageError(f"{problem.name} is in another project's form: a cluster judges problems of problems/")
+    return _packed(_files(root, problem))
+
+
+def _packed(files: Iterable[tuple[str, Path]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, path in sorted(_files(root, problem)):
+        for name, path in sorted(files):
             content = path.read_bytes()
             entry = tarfile.TarInfo(name)  # neither owner nor time: the same files have the same hash
             entry.size = len(content)
@@ -50,13 +55,13 @@ def cache() -> Path:
 
 
 def unpack(sha256: str, fetch: Callable[[], bytes], folder: Path | None = None) -> Path:
-    """The root that the parcel of this hash holds; `fetch` is asked for it where it is not there yet.
+    """The root that the parcel of this hash holds; `fetch` is asked for it where it is not there yet or was damaged.
 
     Raises InfrastructureError where it has another hash or cannot be written.
     """
     folder = folder or cache()
     there = folder / sha256
-    if there.is_dir():
+    if _holds(there, sha256):
         return there
     parcel = fetch()
     if sha256_of(parcel) != sha256:
@@ -68,14 +73,33 @@ def unpack(sha256: str, fetch: Callable[[], bytes], folder: Path | None = None) 
             with tarfile.open(fileobj=io.BytesIO(parcel)) as tar:
                 tar.extractall(fresh, filter="data")
             fresh.chmod(0o755)
+            if there.is_dir() and not _holds(there, sha256):
+                there.rename(fresh.with_suffix(".spoilt"))
+                shutil.rmtree(fresh.with_suffix(".spoilt"), ignore_errors=True)
             fresh.rename(there)
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
-            if not there.is_dir():  # else another job was quicker
+            if not _holds(there, sha256):  # else another job was quicker
                 raise
     except OSError as error:
         raise InfrastructureError(f"the problem's files cannot be written to {folder}: {error.strerror}") from None
     return there
+
+
+def _holds(there: Path, sha256: str) -> bool:
+    """Whether this folder has what the parcel of this hash holds, and nothing else that judging reads."""
+    try:
+        return there.is_dir() and sha256_of(_packed(_unpacked(there))) == sha256
+    except OSError:
+        return False
+
+
+def _unpacked(there: Path) -> Iterator[tuple[str, Path]]:
+    for name in ("problems", "reference", "configs", "submissions"):
+        for path in (there / name).rglob("*"):
+            inside = path.relative_to(there)
+            if path.is_file() and not _LEFT_OUT & set(inside.parts):
+                yield inside.as_posix(), path
 
 
 def _files(root: Path, problem: Problem) -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,8 @@ Variance Components, 1992, chapter 4). The mean variance of a kernel over the ca
 
     (MS_card + (kernels - 1) MS_rest) / kernels = var(card) + var(pair) + var(error)
 
-Each run's own interval gives var(error). The degrees of freedom are Satterthwaite's (https://doi.org/10.2307/3002019).
+Each run's own interval gives var(error). Of a kernel at most its own variance over the cards is subtracted: else one
+that makes itself noisy would take away what the cards add to all others. The degrees of freedom are Satterthwaite's (https://doi.org/10.2307/3002019).
 One variance is assumed for all kernels. If small kernels vary more than large ones, their variance is underestimated.
 """
 
@@ -76,7 +77,9 @@ def component(log_scores: Sequence[Sequence[float]], squared_errors: Sequence[Se
     total = float(parts.sum())
     freedoms = np.array([cards - 1, (kernels - 1) * (cards - 1)])
     freedom = total**2 / float((parts**2 / freedoms).sum()) if total > 0 else float(freedoms.sum())
-    return Component(max(total - float(errors.mean()), 0.0), freedom, kernels, cards)
+    by_kernel = scores.var(axis=1, ddof=1)  # their mean is `total`
+    errors_of = np.minimum(errors.mean(axis=1), by_kernel)
+    return Component(max(total - float(errors_of.mean()), 0.0), freedom, kernels, cards)
 
 
 def widened(score: Estimate, freedom: float, found: Component, confidence: float) -> Estimate:
