@@ -233,6 +233,11 @@ def test_a_job_tells_that_it_begins_then_lines_and_last_the_run_with_its_source(
     assert last["run"]["environment"]["cluster"]["attempt"] == 1
 
 
+def test_a_job_gives_a_sign_of_life_before_the_machine_is_looked_at(monkeypatch):
+    monkeypatch.setattr(facts, "now", lambda: pytest.fail("looked at"))
+    assert list(next(job.judge_job("", []))) == ["alive"]
+
+
 def test_a_job_with_other_pins_is_refused_before_anything_is_started(asked):
     (said,) = asked("", pins=Pins(torch="1.0"))
     assert "pinned is 1.0" in said["refused"][0]
