@@ -12,8 +12,9 @@ Variance Components, 1992, chapter 4). The mean variance of a kernel over the ca
 
     (MS_card + (kernels - 1) MS_rest) / kernels = var(card) + var(pair) + var(error)
 
-Each run's own interval gives var(error). Of a kernel at most its own variance over the cards is subtracted: else one
-that makes itself noisy would take away what the cards add to all others. The degrees of freedom are Satterthwaite's (https://doi.org/10.2307/3002019).
+Each run's own interval gives var(error). Of a kernel at most its own variance over the cards is subtracted: one noisy
+kernel would otherwise take away what the cards add to all others. The degrees of freedom are Satterthwaite's
+(https://doi.org/10.2307/3002019).
 One variance is assumed for all kernels. If small kernels vary more than large ones, their variance is underestimated.
 """
 
