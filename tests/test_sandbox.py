@@ -21,8 +21,19 @@ import pytest
 
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
-from harness.model import Isolation
-from harness.sandbox import bubblewrap, footprint, keeper, landlock, policy, privileges, seccomp, syscalls, tiers
+from harness.model import NO_ISOLATION, Isolation
+from harness.sandbox import (
+    bubblewrap,
+    enclosure,
+    footprint,
+    keeper,
+    landlock,
+    policy,
+    privileges,
+    seccomp,
+    syscalls,
+    tiers,
+)
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.scratch import scratch
 from harness.verbs import eval as evaluation
@@ -987,6 +998,20 @@ def test_the_current_directory_is_not_shown_for_being_on_pythonpath(tmp_path, mo
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{other}")
     shown = policy.readable(())
     assert str(tmp_path) not in shown and str(other) in shown
+
+
+def test_no_search_path_of_a_worker_names_the_work_directory(tmp_path, monkeypatch):
+    """The next worker would load what a submission has left there, and so would its keeper, outside the sandbox."""
+    given = {"LD_LIBRARY_PATH": ":/usr/lib;:.;lib:", "PYTHONPATH": ".:/usr/lib::lib", "PATH": ":/bin:."}
+    for variable, text in given.items():
+        monkeypatch.setenv(variable, text)
+    found = enclosure._clean_environment(CPU, NO_ISOLATION, tmp_path)
+    programs = f"{Path(sys.executable).parent}:/bin"
+    assert [found[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH", "PATH")] == [
+        "/usr/lib", f"{policy.ROOT}:/usr/lib", programs
+    ]  # fmt: skip
+    monkeypatch.setenv("LD_LIBRARY_PATH", ":")
+    assert "LD_LIBRARY_PATH" not in enclosure._clean_environment(CPU, NO_ISOLATION, tmp_path)
 
 
 def test_a_directory_like_tmp_in_which_a_program_lies_is_not_shown(tmp_path, monkeypatch):

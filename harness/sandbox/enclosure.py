@@ -184,12 +184,14 @@ def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict
     """The environment: variables that compilers need, every cache in `work`, one device, and nothing else of the
     judge's."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    programs = [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    programs = [str(Path(sys.executable).parent), *_absolute("PATH", os.defpath)]
+    libraries = os.pathsep.join(_absolute("LD_LIBRARY_PATH"))
+    environment.pop("LD_LIBRARY_PATH", None)
     return environment | {
         "PATH": os.pathsep.join(programs),  # ninja may be a Python package
+        **({"LD_LIBRARY_PATH": libraries} if libraries else {}),
         **devices.visibility(device, isolation.one_gpu),
-        "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *inherited]),
+        "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *_absolute("PYTHONPATH")]),
         "USER": "podium",  # the worker's own user id has no name
         "HOME": str(work),
         "TMPDIR": str(work),
@@ -198,6 +200,15 @@ def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict
         "TORCHINDUCTOR_CACHE_DIR": str(work / "cache" / "inductor"),
         "TORCH_EXTENSIONS_DIR": str(work / "cache" / "extensions"),
     }
+
+
+def _absolute(variable: str, default: str = "") -> list[str]:
+    """The absolute entries of a search path. A relative or empty one would name the work directory, from where the next
+    process, and its keeper outside the sandbox, would load what a submission has left there."""
+    text = os.environ.get(variable, default)
+    if variable == "LD_LIBRARY_PATH":
+        text = text.replace(";", os.pathsep)  # the loader takes both for separators
+    return [entry for entry in text.split(os.pathsep) if os.path.isabs(entry)]
 
 
 def _policy(
