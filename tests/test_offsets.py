@@ -3,15 +3,18 @@ and that a process which makes null calls has loaded nothing of its submission."
 
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
+import torch
 
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.judge.clock import Answer, Void
+from harness.judge.duel import duel
 from harness.judge.evaluate import evaluate
 from harness.judge.null_calls import Constants, constant
 from harness.judge.offsets import CALLS, DROPPED, LEAST_SOUND, MOST_NS, Offsets
@@ -20,10 +23,19 @@ from harness.judge.session import Session
 from harness.judge.sitting import Sitting, new_sitting
 from harness.machine.device import detect
 from harness.model import Case, Manner
+from harness.wire.arena import Arena, layout
+from harness.wire.tree import flatten
+from harness.worker import calls
 
 CHECKOUT = Path(__file__).parents[1]
 CONSTANT_NS = 280e3
 SMALL, LARGE = (Case(parameters={"rows": rows}) for rows in (1, 1000))
+
+
+class Held(NamedTuple):
+    """Data of a class that lies in a module."""
+
+    tensor: torch.Tensor
 
 
 class Device:
@@ -136,6 +148,21 @@ assert sys.path[0] == os.getcwd(), sys.path
     assert done.returncode == 0, done.stderr[-800:]
 
 
+@pytest.mark.parametrize("sequence", ["armed", "bare"])
+def test_a_null_call_imports_no_class_of_its_data(sequence, monkeypatch):
+    """The class would come from a module that an earlier process of the submission could have written."""
+    silent = SimpleNamespace(poison=lambda address: None, copy=None, open=lambda turn: None)
+    made = calls.Calls("cpu", silent, words=silent)
+    made.regions["arena"] = Arena.create(4096)
+    monkeypatch.setattr(calls, "stop", lambda: None)
+    monkeypatch.setattr(made, "_module", lambda name: pytest.fail(f"{name} was imported"))
+    tree, leaves = flatten(Held(torch.zeros(1)), None, (__name__,))
+    request = {"null": 1, "turn": 1, "poison": 0, "events": False, "gated": False, "long": False}
+    request |= {"tree": tree, "inputs": [spec.to_json() for spec in layout([leaves[0][1]])], "state": [], "tail": 0}
+    getattr(made, sequence)(made.null(1), request, nullcontext, lambda waits: None)
+    made.regions["arena"].close()
+
+
 def test_a_timed_process_is_measured_before_it_loads_and_after_its_last_call(toy_root, monkeypatch):
     source, steps, load = toy_root / "submissions" / "double" / "mine.py", [], Session.load
     source.write_text("def custom_kernel(data): return data[0] * 2\n")
@@ -146,9 +173,44 @@ def test_a_timed_process_is_measured_before_it_loads_and_after_its_last_call(toy
         return load(self, *what, **how)
 
     monkeypatch.setattr(Session, "load", loading)
-    monkeypatch.setattr(Offsets, "find", lambda self, session: steps.append("find"))
+    monkeypatch.setattr(Offsets, "find", finding(steps, 2e3))
     monkeypatch.setattr(Offsets, "correct", lambda self, session, sittings: steps.append(f"correct {len(sittings)}"))
     submission = catalog.load_submission(problem, source)
     run = evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), quick=True)
     assert run.score is not None
     assert steps == ["load", "find", "load", f"correct {len(run.measurements)}"]
+    assert [each.constant_ns for each in run.rounds] == [2e3], "its own offset reaches its calls"
+
+
+def test_in_a_duel_both_are_measured_before_either_loads_and_each_corrects_its_own_calls(toy_root, monkeypatch):
+    problem, steps, load = catalog.load_problem(toy_root, "double"), [], Session.load
+    cases, sides = len(problem.cases_for("cpu").benchmark), []
+    for name in ("one", "other"):
+        source = toy_root / "submissions" / "double" / f"{name}.py"
+        source.write_text("def custom_kernel(data): return data[0] * 2\n")
+        sides.append(catalog.load_submission(problem, source))
+
+    def loading(self, *what, **how):
+        steps.append("load")
+        return load(self, *what, **how)
+
+    def correcting(self, session, sittings):
+        assert [sitting.least_ns for sitting in sittings] == [session.offset_ns] * cases
+        steps.append("correct")
+
+    monkeypatch.setattr(Session, "load", loading)
+    monkeypatch.setattr(Offsets, "find", finding(steps, 2e3, 3e3))
+    monkeypatch.setattr(Offsets, "correct", correcting)
+    duel(problem, *sides, detect(toy_root, "cpu"), load_config(toy_root), pairs=1)
+    assert steps[-6:] == ["find", "find", "load", "load", "correct", "correct"]
+
+
+def finding(steps, *offsets_ns):
+    """In the place of `Offsets.find`: gives each session the next of these offsets."""
+    left = list(offsets_ns)
+
+    def find(self, session):
+        steps.append("find")
+        session.offset_ns = left.pop(0)
+
+    return find
