@@ -190,7 +190,7 @@ class _Match:
             for number in random.sample((0, 1), 2):  # random: neither side always starts first
                 with self._sides[number].named():
                     sessions[number] = stack.enter_context(self._sides[number].entrant.prepared(timed=True))
-            # Offsets change when a process comes, and can be trusted while neither has loaded its submission.
+            # Offsets can change between processes, and can be trusted while neither side has loaded its submission.
             for number, session in sessions.items():
                 with self._sides[number].named():
                     self._sides[number].entrant.offsets.find(session)

@@ -30,12 +30,12 @@ class NullWorker:
             )
             stack.callback(self.session.kill)
             self._stack = stack.pop_all()
-        self._loaded = False
+        self._prepared = False
 
     def ready(self) -> Session:
-        if not self._loaded:
+        if not self._prepared:
             self.session.prepare()
-            self._loaded = True
+            self._prepared = True
         return self.session
 
     def close(self) -> None:
