@@ -119,7 +119,7 @@ def test_null_calls_after_the_last_call_can_only_lower_what_was_subtracted(later
     sitting = new_sitting(Pace(8, Manner.SANDWICH), device.constants, session.offset_ns, 1.0)
     sitting.elapsed_ns = [290e3] * 8
     device.null_ns, device.loaded_by_now, session.loaded = later_ns, True, True
-    offsets.correct(session, [sitting])
+    sitting.subtract_less(offsets.excess_ns(session))
     assert sitting.latency_ns == pytest.approx((290e3 - 281.4e3 + less_ns,) * 8)
     assert sitting.least_ns == pytest.approx(281.4e3 - less_ns)
 
@@ -174,17 +174,17 @@ def test_a_timed_process_is_measured_before_it_loads_and_after_its_last_call(toy
 
     monkeypatch.setattr(Session, "load", loading)
     monkeypatch.setattr(Offsets, "find", finding(steps, 2e3))
-    monkeypatch.setattr(Offsets, "correct", lambda self, session, sittings: steps.append(f"correct {len(sittings)}"))
+    monkeypatch.setattr(Offsets, "excess_ns", lambda self, session: steps.append("excess") or 500.0)
     submission = catalog.load_submission(problem, source)
     run = evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), quick=True)
     assert run.score is not None
-    assert steps == ["load", "find", "load", f"correct {len(run.measurements)}"]
-    assert [each.constant_ns for each in run.rounds] == [2e3], "its own offset reaches its calls"
+    assert steps == ["load", "find", "load", "excess"]
+    assert [each.constant_ns for each in run.rounds] == [1.5e3], "its own offset reaches its calls, less the excess"
 
 
-def test_in_a_duel_both_are_measured_before_either_loads_and_each_corrects_its_own_calls(toy_root, monkeypatch):
+def test_in_a_duel_both_are_measured_before_either_loads_and_the_larger_excess_counts_for_both(toy_root, monkeypatch):
     problem, steps, load = catalog.load_problem(toy_root, "double"), [], Session.load
-    cases, sides = len(problem.cases_for("cpu").benchmark), []
+    lowered, subtract_less, sides = [], Sitting.subtract_less, []
     for name in ("one", "other"):
         source = toy_root / "submissions" / "double" / f"{name}.py"
         source.write_text("def custom_kernel(data): return data[0] * 2\n")
@@ -194,15 +194,19 @@ def test_in_a_duel_both_are_measured_before_either_loads_and_each_corrects_its_o
         steps.append("load")
         return load(self, *what, **how)
 
-    def correcting(self, session, sittings):
-        assert [sitting.least_ns for sitting in sittings] == [session.offset_ns] * cases
-        steps.append("correct")
+    def subtracting(self, less_ns):
+        subtract_less(self, less_ns)
+        lowered.append((less_ns, self.least_ns))
 
     monkeypatch.setattr(Session, "load", loading)
     monkeypatch.setattr(Offsets, "find", finding(steps, 2e3, 3e3))
-    monkeypatch.setattr(Offsets, "correct", correcting)
+    excesses = iter([200.0, 700.0])
+    monkeypatch.setattr(Offsets, "excess_ns", lambda self, session: steps.append("excess") or next(excesses))
+    monkeypatch.setattr(Sitting, "subtract_less", subtracting)
     duel(problem, *sides, detect(toy_root, "cpu"), load_config(toy_root), pairs=1)
-    assert steps[-6:] == ["find", "find", "load", "load", "correct", "correct"]
+    assert steps[-6:] == ["find", "find", "load", "load", "excess", "excess"]
+    cases = len(problem.cases_for("cpu").benchmark)
+    assert sorted(lowered) == sorted([(700.0, 1300.0), (700.0, 2300.0)] * cases)
 
 
 def finding(steps, *offsets_ns):

@@ -1,7 +1,7 @@
 """What a null call takes more or less in one process of a submission than the run's constant says. GPUs only.
 
-    find      before the process loads the submission
-    correct   after its last call
+    find        before the process loads the submission
+    excess_ns   after its last call
 
 The two switches of the device around a call take one of two times, 1.4 us apart. Which one can change between
 processes, for all of them at once. It stayed as it was from the first call of a process to its last, to 0.5 us (78
@@ -11,13 +11,12 @@ processes, H100, 2026-11-27).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from harness.judge.calls import Caller, Series
 from harness.judge.clocks import Clocks
 from harness.judge.session import Session
-from harness.judge.sitting import Sitting
 from harness.model import Case, Manner
 from harness.ranking import stats
 
@@ -44,14 +43,11 @@ class Offsets:
         """Set the offset of a process that has loaded nothing yet: a submission could slow its null calls."""
         session.offset_ns = min(self._measure(session) or 0.0, MOST_NS)
 
-    def correct(self, session: Session, sittings: Iterable[Sitting]) -> None:
-        """Lower what is subtracted from the calls of `sittings` if null calls have become faster since. Slower ones
-        count for nothing: a submission can make them slower, and no faster."""
+    def excess_ns(self, session: Session) -> float:
+        """Return how much faster null calls are now than `find` has seen them, in ns, or 0. So much less is to be
+        subtracted. Slower ones count for nothing: a submission can make them slower, and no faster."""
         found_ns = self._measure(session)
-        less_ns = 0.0 if found_ns is None else max(session.offset_ns - found_ns, 0.0)
-        for sitting in sittings:
-            sitting.constant_ns -= less_ns
-            sitting.least_ns -= less_ns
+        return 0.0 if found_ns is None else max(session.offset_ns - found_ns, 0.0)
 
     def _measure(self, session: Session) -> float | None:
         """None where the judge's clock does not enclose calls, or if too few could be timed. Raises Fault."""

@@ -44,5 +44,7 @@ def timed_process(
         crowding = neighbours.crowding()
         for sitting in sittings.values():
             sitting.crowding = crowding
-        entrant.offsets.correct(session, sittings.values())
+        less_ns = entrant.offsets.excess_ns(session)
+        for sitting in sittings.values():
+            sitting.subtract_less(less_ns)
         session.finish()
