@@ -23,6 +23,7 @@ from harness.cluster.facts import Card, Inventory
 from harness.cluster.link import ClusterLost, Link
 from harness.cluster.pins import Pins, agreed, differences, labels
 from harness.cluster.watching import JobEnded
+from harness.command import ROOT
 from harness.errors import InfrastructureError, UsageError
 from harness.library.request import Request
 from harness.model import Device
@@ -533,6 +534,31 @@ def test_auto_is_the_cluster_that_node_has_joined_whatever_other_processes_say(t
     with subprocess.Popen(spoof, executable="/bin/sh", stdin=subprocess.PIPE) as other:
         with pytest.raises(InfrastructureError, match="`podium node` has started no node on this machine"):
             engine.joined()
-        node._note("10.0.0.1:6379", None, 0)
+        node._note("10.0.0.1:6379", None, 0, pytest.fail)
         assert engine.joined() == "10.0.0.1:6379"
         other.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "ip", "said"),
+    [
+        ("ray://10.0.0.1:10001", None, "no address of a head"),
+        ("10.0.0.1", None, "no address of a head"),
+        (None, "203.0.113.7", "no address of this machine"),
+    ],
+)
+def test_a_node_with_an_address_that_cannot_be_right_is_refused_before_ray_starts(address, ip, said):
+    with pytest.raises(UsageError, match=said):
+        node.start(ROOT, address is None, address, ip, pytest.fail)
+
+
+@pytest.mark.parametrize(("ip", "warns"), [("127.0.0.1", True), ("10.0.0.1", False), ("fd00::1", False)])
+def test_a_head_says_how_others_join_and_that_a_loopback_address_is_of_no_use_to_them(tmp_path, monkeypatch, ip, warns):
+    said = []
+    monkeypatch.setattr(engine, "joined_file", lambda: tmp_path / "joined" / "here")
+    node._note(None, ip, 6379, said.append)
+    where = f"[{ip}]:6379" if ":" in ip else f"{ip}:6379"
+    assert "node --address " in said[0] and where in said[0] and engine.joined_file().read_text() == where
+    assert bool(said[1:]) == warns
+    node._note("10.0.0.9:6379", ip, 6379, pytest.fail)  # who joins knows it already
+    assert engine.joined_file().read_text() == "10.0.0.9:6379"

@@ -153,14 +153,16 @@ def connect(address: str) -> Any:
     check_listens(address)
     try:
         _init(ray, address)
-        if not address.startswith("ray://") and not _is_here(ray.util.get_node_ip_address()):
+        if not address.startswith("ray://") and not is_here(ray.util.get_node_ip_address()):
             _init_here(ray, address)
     except InfrastructureError:
         raise
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
         said = " ".join(str(error).split())
         raise InfrastructureError(
-            f"no cluster answers at {address}, or it has another token: {said[:300]}", START
+            f"no cluster answers at {address}, or it has another token, or none of its nodes is on this machine: "
+            f"{said[:300]}",
+            START,
         ) from None
     return ray
 
@@ -176,7 +178,7 @@ def _init_here(ray: Any, address: str) -> None:
     processes and not a network, that may be the other one, and then nothing reaches this process."""
     taken, alive = ray.util.get_node_ip_address(), [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
     ray.shutdown()
-    here = [each for each in alive if _is_here(each)]
+    here = [each for each in alive if is_here(each)]
     if not here:
         raise InfrastructureError(
             f"no node of the cluster at {address} is on this machine: Ray found the one at {taken}, and this machine "
@@ -186,7 +188,7 @@ def _init_here(ray: Any, address: str) -> None:
     _init(ray, address, _node_ip_address=here[0])
 
 
-def _is_here(ip: str) -> bool:
+def is_here(ip: str) -> bool:
     """Whether it is an address of this machine."""
     try:
         socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET).close()

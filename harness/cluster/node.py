@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 import harness
 from harness.cluster import engine, facts, pins
 from harness.cluster.facts import Inventory
+from harness.command import typed
 from harness.errors import InfrastructureError, UsageError
 from harness.progress import Narrate
 
@@ -41,8 +43,10 @@ def start(
     """
     if head == (address is not None):
         raise UsageError("a node begins a cluster or joins one", "give --head, or --address HOST:PORT")
-    if address is not None and not address.rpartition(":")[2].isdigit():
+    if address is not None and not re.fullmatch(r"[^/\s]+:\d+", address):
         raise UsageError(f"{address!r} is no address of a head", "give HOST:PORT")
+    if ip is not None and not engine.is_here(ip):
+        raise UsageError(f"{ip} is no address of this machine", "give --ip one that `ip address` shows")
     engine.load()
     if head and (made := engine.make_token()):
         narrate(f"a token was made: {made}; copy it to the same place on every node")
@@ -54,7 +58,7 @@ def start(
     command += ["--block"] if block else []
     try:
         if block:
-            _note(address, ip, port)
+            _note(address, ip, port, narrate)
             status, said = subprocess.run(command, env=environment(found), check=False).returncode, ""
         else:
             done = subprocess.run(
@@ -80,23 +84,30 @@ def start(
         last = [line for line in said.splitlines() if line.strip()][-6:]
         raise InfrastructureError(f"Ray has not started: status {status}", "\n  ".join(last) or None)
     if not block:
-        _note(address, ip, port)
+        _note(address, ip, port, narrate)
     return found
 
 
-def _note(address: str | None, ip: str | None, port: int) -> None:
-    """Keep where `auto` finds this cluster. Raises InfrastructureError."""
+def _note(address: str | None, ip: str | None, port: int, narrate: Narrate) -> None:
+    """Keep where `auto` finds this cluster, and say of a head's how others join. Raises InfrastructureError."""
     if address is None:
-        from ray.util import get_node_ip_address
-
-        here = ip or get_node_ip_address()
+        here = ip or _found_by_ray()
         address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+        narrate(f"other machines join by: {typed('node', '--address', address)}")
+        if here.startswith("127."):
+            narrate(f"{here} is reached from this machine alone: for others give --ip")
     path = engine.joined_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(address)
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _found_by_ray() -> str:
+    from ray.util import get_node_ip_address
+
+    return str(get_node_ip_address())
 
 
 def arguments(found: Inventory, head: bool, address: str | None, ip: str | None, port: int = PORT) -> list[str]:
