@@ -562,3 +562,19 @@ def test_a_head_says_how_others_join_and_that_a_loopback_address_is_of_no_use_to
     assert bool(said[1:]) == warns
     node._note("10.0.0.9:6379", ip, 6379, pytest.fail)  # who joins knows it already
     assert engine.joined_file().read_text() == "10.0.0.9:6379"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ActorDiedError", "its process has ended, or its node (ActorDiedError)"),
+        ("ValueError", "ValueError: a long text of Ray's"),
+    ],
+)
+def test_the_reason_of_a_lost_attempt_says_what_ended_and_else_what_ray_says(name, said):
+    def get(asked, timeout):
+        raise type(name, (Exception,), {})("a long text\n  of Ray's")
+
+    ray = SimpleNamespace(get=get, is_initialized=lambda: True)
+    watched = watching.Watched(SimpleNamespace(ray=ray, silent_s=1.0), None, None, pytest.fail)
+    assert watched._next("asked") == {"over": said}

@@ -24,6 +24,10 @@ HINT_S = 5.0
 """So long a job waits before it says so, and all jobs of a Placement before the first of them does."""
 
 
+ENDED = ("ActorDiedError", "ActorUnavailableError")
+"""Ray's errors for a job whose process, raylet or node has ended. Their texts are long and name neither."""
+
+
 class JobEnded(InfrastructureError):
     """The job was ended by its caller, and has no run."""
 
@@ -93,7 +97,10 @@ class Watched:
         except Exception as error:  # every kind of RayError, and what unpickling may raise
             if not self._ray.is_initialized():  # not the job is lost but the cluster, for Ray's client
                 raise
-            return {"over": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+            name = type(error).__name__
+            if name in ENDED:
+                return {"over": f"its process has ended, or its node ({name})"}
+            return {"over": f"{name}: {' '.join(str(error).split())[:200]}"}
 
     def _take(self, job: ClusterJob, said: Said) -> bool:
         """Act on what the present attempt says; whether that was its last word."""
