@@ -44,7 +44,7 @@ def scenes(tmp_path_factory, request):
     for path in (folder, root, *root.parents[:2]):  # submissions are judged by users of their own
         path.chmod(path.stat().st_mode | 0o055)
     with open(folder / "log", "w") as log:
-        chosen = os.environ.get("PODIUM_SCENES", "").split()  # of .ci/run, and of whoever works on one
+        chosen = os.environ.get("PODIUM_SCENES", "").split()  # for whoever works on one
         command = [*alone, sys.executable, "-m", "tests.cluster_scene", str(root), str(folder), *chosen]
         here = Path(__file__).parents[1]
         subprocess.run(command, stdout=log, stderr=log, timeout=SCENE_S, cwd=here, env=dict(os.environ), check=False)
