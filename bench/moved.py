@@ -68,6 +68,8 @@ def main() -> None:
     for problem in options.problems:
         if problem not in KERNELS:
             parser.error(f"{problem}: not one of {', '.join(KERNELS)}")
+    if not torch.cuda.is_available() or torch.version.hip:
+        raise SystemExit("not measured: there is no GPU of NVIDIA's here")
     began = time.monotonic()
     device = detect(ROOT)
     timer = GpuTimer(device.flush_bytes)

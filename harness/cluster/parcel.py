@@ -2,7 +2,7 @@
 
     pack ─► bytes of a tar file, the same for the same files ─► sha256 ─► unpack: a root of its own in the node's cache
 
-What is there already is not unpacked again, if it still has its hash: a file that lacks or was changed would change
+What is there already is not unpacked again, if it still has its hash: a file that is missing or changed would change
 verdicts, or lose every job that comes to this node. The hash is checked before anything is read.
 """
 

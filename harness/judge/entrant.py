@@ -171,10 +171,10 @@ class Entrant:
     def precompilation(self, with_benchmarks: bool) -> Precompilation:
         """Return processes that compile ahead while tests are judged, as many as machine and problem allow."""
         reference, device = self._reference, self._device
-        alone = reference.has_setup or reference.problem.foreign is not None
-        cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())]
+        count = 0 if reference.has_setup or reference.problem.foreign is not None else compilers(device.kind)
+        cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())] if count else []
         return Precompilation(
-            0 if alone else compilers(device.kind),
+            count,
             self._new_session,
             self.path,
             [case for case in cases if reference.most_bytes(case) <= device.memory_bytes / SHARE_OF_MEMORY],

@@ -11,10 +11,10 @@ processes, H100, 2026-11-27).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 
-from harness.judge.calls import Caller, Series
+from harness.judge.calls import Caller
+from harness.judge.clock_calibration import NewSeries
 from harness.judge.clocks import Clocks
 from harness.judge.session import Session
 from harness.model import Case, Manner
@@ -30,13 +30,7 @@ MOST_NS = 3e3
 class Offsets:
     """`cases`: the benchmark cases. A null call uses the memory of the one that is poured fastest."""
 
-    def __init__(
-        self,
-        caller: Caller,
-        clocks: Clocks,
-        cases: Sequence[Case],
-        new_series: Callable[[str, Case], AbstractContextManager[Series]],
-    ) -> None:
+    def __init__(self, caller: Caller, clocks: Clocks, cases: Sequence[Case], new_series: NewSeries) -> None:
         self._caller, self._clocks, self._cases, self._new_series = caller, clocks, cases, new_series
 
     def find(self, session: Session) -> None:
