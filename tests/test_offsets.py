@@ -110,16 +110,16 @@ def test_as_many_void_calls_as_may_be_leave_the_offset_right():
 @pytest.mark.parametrize(
     ("later_ns", "less_ns"),
     [(280e3, 1.4e3), (281.4e3, 0.0), (289e3, 0.0)],
-    ids=["faster, and so were the calls", "as before", "slowed by the submission"],
+    ids=["faster, and so were the calls", "as before", "slower"],
 )
-def test_null_calls_after_the_last_call_can_only_lower_what_was_subtracted(later_ns, less_ns):
+def test_null_calls_after_the_process_s_end_can_only_lower_what_was_subtracted(later_ns, less_ns):
     device = Device(281.4e3)
     offsets, session = process(device)
     offsets.find(session)
     sitting = new_sitting(Pace(8, Manner.SANDWICH), device.constants, session.offset_ns, 1.0)
     sitting.elapsed_ns = [290e3] * 8
-    device.null_ns, device.loaded_by_now, session.loaded = later_ns, True, True
-    sitting.subtract_less(offsets.excess_ns(session))
+    device.null_ns, null = later_ns, SimpleNamespace(loaded=False)
+    sitting.subtract_less(offsets.excess_ns(session.offset_ns, null))
     assert sitting.latency_ns == pytest.approx((290e3 - 281.4e3 + less_ns,) * 8)
     assert sitting.least_ns == pytest.approx(281.4e3 - less_ns)
 
@@ -163,50 +163,71 @@ def test_a_null_call_imports_no_class_of_its_data(sequence, monkeypatch):
     made.regions["arena"].close()
 
 
-def test_a_timed_process_is_measured_before_it_loads_and_after_its_last_call(toy_root, monkeypatch):
-    source, steps, load = toy_root / "submissions" / "double" / "mine.py", [], Session.load
+def test_a_timed_process_is_measured_before_it_loads_and_when_it_has_ended(toy_root, monkeypatch):
+    source, steps = toy_root / "submissions" / "double" / "mine.py", told(monkeypatch)
     source.write_text("def custom_kernel(data): return data[0] * 2\n")
     problem = catalog.load_problem(toy_root, "double")
 
-    def loading(self, *what, **how):
-        steps.append("load")
-        return load(self, *what, **how)
-
-    monkeypatch.setattr(Session, "load", loading)
     monkeypatch.setattr(Offsets, "find", finding(steps, 2e3))
-    monkeypatch.setattr(Offsets, "excess_ns", lambda self, session: steps.append("excess") or 500.0)
+    monkeypatch.setattr(Offsets, "excess_ns", exceeding(steps, 500.0))
     submission = catalog.load_submission(problem, source)
     run = evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), quick=True)
     assert run.score is not None
-    assert steps == ["load", "find", "load", "excess"]
+    assert steps == ["load", "end", "find", "load", "end", ("excess", 2e3)]
     assert [each.constant_ns for each in run.rounds] == [1.5e3], "its own offset reaches its calls, less the excess"
 
 
-def test_in_a_duel_both_are_measured_before_either_loads_and_the_larger_excess_counts_for_both(toy_root, monkeypatch):
-    problem, steps, load = catalog.load_problem(toy_root, "double"), [], Session.load
+def test_in_a_duel_both_are_measured_before_either_loads_and_when_both_have_ended(toy_root, monkeypatch):
+    problem, steps = catalog.load_problem(toy_root, "double"), told(monkeypatch)
     lowered, subtract_less, sides = [], Sitting.subtract_less, []
     for name in ("one", "other"):
         source = toy_root / "submissions" / "double" / f"{name}.py"
         source.write_text("def custom_kernel(data): return data[0] * 2\n")
         sides.append(catalog.load_submission(problem, source))
 
-    def loading(self, *what, **how):
-        steps.append("load")
-        return load(self, *what, **how)
-
     def subtracting(self, less_ns):
         subtract_less(self, less_ns)
         lowered.append((less_ns, self.least_ns))
 
-    monkeypatch.setattr(Session, "load", loading)
-    monkeypatch.setattr(Offsets, "find", finding(steps, 2e3, 3e3))
-    excesses = iter([200.0, 700.0])
-    monkeypatch.setattr(Offsets, "excess_ns", lambda self, session: steps.append("excess") or next(excesses))
+    monkeypatch.setattr(Offsets, "find", finding(steps, 2e3, 2e3))
+    monkeypatch.setattr(Offsets, "excess_ns", exceeding(steps, 200.0, 700.0))
     monkeypatch.setattr(Sitting, "subtract_less", subtracting)
     duel(problem, *sides, detect(toy_root, "cpu"), load_config(toy_root), pairs=1)
-    assert steps[-6:] == ["find", "find", "load", "load", "excess", "excess"]
+    assert steps[-8:] == ["find", "find", "load", "load", "end", "end", ("excess", 2e3), ("excess", 2e3)]
     cases = len(problem.cases_for("cpu").benchmark)
-    assert sorted(lowered) == sorted([(700.0, 1300.0), (700.0, 2300.0)] * cases)
+    assert sorted(lowered) == sorted([(200.0, 1800.0), (700.0, 1300.0)] * cases)
+
+
+def told(monkeypatch):
+    """The steps of every session from here on: "load", and "end" if it had loaded a submission."""
+    steps, load, kill, loaded = [], Session.load, Session.kill, set()
+
+    def loading(self, *what, **how):
+        steps.append("load")
+        loaded.add(id(self))
+        return load(self, *what, **how)
+
+    def killing(self):
+        if id(self) in loaded:
+            loaded.remove(id(self))
+            steps.append("end")
+        kill(self)
+
+    monkeypatch.setattr(Session, "load", loading)
+    monkeypatch.setattr(Session, "kill", killing)
+    return steps
+
+
+def exceeding(steps, *excesses_ns):
+    """In the place of `Offsets.excess_ns`: gives the next of these, for null calls of a worker that loads nothing."""
+    left = list(excesses_ns)
+
+    def excess_ns(self, offset_ns, null):
+        assert null.alive_at_rest()
+        steps.append(("excess", offset_ns))
+        return left.pop(0)
+
+    return excess_ns
 
 
 def finding(steps, *offsets_ns):

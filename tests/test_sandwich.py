@@ -22,7 +22,8 @@ from harness.judge.sandwich import Sandwich
 from harness.judge.stage import Span
 from harness.model import ClockOwner, Device, Limits, Manner, Verdict
 from harness.sandbox.leash import Ended
-from harness.wire.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
+from harness.wire.arena import FLAG_BYTES, Arena, TensorSpec
+from harness.wire.words import DONE, GATE, Words
 
 TURN = 5
 GPU = Device(
@@ -38,14 +39,15 @@ class World:
         self.hold_expired = self.hold_taken = self.stop_fails = self.ran = self.others_ran_on = False
         self.rest = "at rest"
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
-        self.outputs, self.asked, self.words = [], {}, {}
+        self.outputs, self.asked, self.opened = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
+        self.words = Words(Driver(self), self.flag)
         self.pools, self.stopped, self.looked = [SimpleNamespace(size=1 << 40)], False, 0
         self.limits, self.leash, self.where = Limits(call_s=0.2), self, "elsewhere"
 
     def _say(self, what, result=None):
         self.log.append(what)
-        self.words[what] = self.word(GATE)
+        self.opened[what] = self.word(GATE)
         return result
 
     def word(self, offset):
@@ -136,6 +138,27 @@ class World:
     def look(self, read_only):
         assert read_only == (0,)
         self._say("look")
+
+
+class Driver:
+    """The driver's part in the words. What it is asked to write is there at once."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def cuMemHostRegister_v2(self, host, size, flags):
+        assert (host.value, size.value) == (self.world.flag.address, FLAG_BYTES)
+        return 0
+
+    def cuMemHostGetDevicePointer_v2(self, found, host, flags):
+        found._obj.value = host.value
+        return 0
+
+    def cuStreamWriteValue32_v2(self, stream, place, value, flags):
+        assert stream is None
+        ctypes.c_uint32.from_address(place.value).value = value.value
+        self.world._say("gate opens")
+        return 0
 
 
 class gc_untouched:
@@ -308,20 +331,26 @@ class TestWhatIsTaken:
 
 
 class TestBehindAGate:
-    def test_nothing_is_held_and_the_gate_opens_when_the_pour_is_done(self, world):
+    def test_nothing_is_held_and_the_device_opens_the_gate_between_the_flush_and_a(self, world):
         answer = timed(world, Manner.GATED)
         assert world.log == [
-            *["set up", "ready", "go", "stop", "hold", "poured_from", "look behind the hold", "pour", "flush", "a"],
-            *["release", *END, "collect"],
+            *["set up", "ready", "go", "stop", "hold", "poured_from", "look behind the hold", "pour", "flush"],
+            *["gate opens", "a", "release", *END, "collect"],
         ]  # fmt: skip
         assert answer.void is None and world.asked["gated"] is True
-        assert world.words["a"] == 0 and world.words["b"] == TURN
+        assert world.opened["flush"] == 0 and world.opened["a"] == TURN
+
+    @pytest.mark.parametrize("manner", [Manner.SANDWICH, Manner.LONG, Manner.STOPPED])
+    def test_without_a_gate_none_is_opened(self, world, manner):
+        ctypes.c_uint32.from_address(world.flag.address + DONE).value = TURN
+        timed(world, manner)
+        assert "gate opens" not in world.log
 
     def test_one_that_waits_for_the_device_is_let_through_before_the_pour_and_void(self, world, monkeypatch):
         monkeypatch.setattr(sandwich, "ARM_GATED_S", 1e-3)
         world.arms_after = 10**9
         assert timed(world, Manner.GATED).void is Void.SLOW_TO_ARM
-        assert world.words["poured_from"] == TURN
+        assert world.opened["poured_from"] == TURN
 
     def test_one_that_fails_behind_it_leaves_it_open(self, world):
         world.failure = Verdict.RUNTIME_ERROR, "words"

@@ -71,3 +71,7 @@ def calibrate(
                 say(f"the judge's clock does not work on this device{' now' if left else ''}: {reason}")
                 if not left:
                     clocks.give_up(str(reason))
+                    return
+        # The worker lives through the run. From here on it holds the memory of the case that is poured fastest.
+        for case in sorted(cases, key=lambda case: caller.constants.pour_ns[case.key])[:1]:
+            call(case, clocks.of(Manner.SANDWICH), 1)

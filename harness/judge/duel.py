@@ -184,7 +184,8 @@ class _Match:
     def _play(self, pair: int, start: Step) -> None:
         """Time every case with one pair of fresh workers."""
         random = secrets.SystemRandom()
-        played: list[Sitting] = []
+        played: dict[int, list[Sitting]] = {0: [], 1: []}
+        assert self._null is not None
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number in random.sample((0, 1), 2):  # random: neither side always starts first
@@ -199,28 +200,22 @@ class _Match:
                 with self._sides[number].named():
                     session.load(self._sides[number].entrant.path)
                     session.rest()
-            assert self._null is not None
             neighbours = Neighbours([*sessions.values(), self._null.ready()])
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 step = Step("in turns", case.label, start.done + number, start.total)
                 for side_number, sitting in enumerate(self._time(case, f"pair {pair}", sessions, step)):
                     self._sittings[case.key][side_number].append(sitting)
-                    played.append(sitting)
+                    played[side_number].append(sitting)
             crowding = neighbours.crowding()
-            for sitting in played:
-                sitting.crowding = crowding
-            # Switches are as fast for one side as for the other: a side may hide from its own null calls that they
-            # became faster.
-            less_ns = 0.0
-            for number, session in sessions.items():
-                with self._sides[number].named():
-                    less_ns = max(less_ns, self._sides[number].entrant.offsets.excess_ns(session))
-                    session.rest()
-            for sitting in played:
-                sitting.subtract_less(less_ns)
             for number, session in sessions.items():
                 with self._sides[number].named():
                     session.finish()
+        for number, sittings in played.items():
+            offsets = self._sides[number].entrant.offsets
+            less_ns = offsets.excess_ns(sessions[number].offset_ns, self._null.ready())
+            for sitting in sittings:
+                sitting.crowding = crowding
+                sitting.subtract_less(less_ns)
 
     def _time(self, case: Case, phase: str, sessions: dict[int, Session], step: Step) -> tuple[Sitting, ...]:
         """Warm up on one case, then take its blocks of samples."""

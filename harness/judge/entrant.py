@@ -313,7 +313,7 @@ class Entrant:
         if answer.void is not None:
             return
         sitting.elapsed_ns.append(answer.elapsed_ns)
-        if null is not None:
+        if null is not None and self._device.kind == "cpu":
             empty = self.caller.put_null(null.ready(), series, self.clocks.of(pace.manner))
             if empty.void is None:
                 sitting.null_ns.append(empty.elapsed_ns)

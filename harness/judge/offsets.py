@@ -1,11 +1,11 @@
 """What a null call takes more or less in one process of a submission than the run's constant says. GPUs only.
 
     find        before the process loads the submission
-    excess_ns   after its last call
+    excess_ns   after its end, in a process without a submission
 
 The two switches of the device around a call take one of two times, 1.4 us apart. Which one can change between
-processes, for all of them at once. It stayed as it was from the first call of a process to its last, to 0.5 us (78
-processes, H100, 2026-11-27).
+processes, for all of them at once, the judge's own included (17 of 17). It stayed as it was from the first call of a
+process to its last, to 0.5 us (78 processes, H100, 2026-11-27).
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class Offsets:
         """Set the offset of a process that has loaded nothing yet: a submission could slow its null calls."""
         session.offset_ns = min(self._measure(session) or 0.0, MOST_NS)
 
-    def excess_ns(self, session: Session) -> float:
-        """Return how much faster null calls are now than `find` has seen them, in ns, or 0. So much less is to be
-        subtracted. Slower ones count for nothing: a submission can make them slower, and no faster."""
-        found_ns = self._measure(session)
-        return 0.0 if found_ns is None else max(session.offset_ns - found_ns, 0.0)
+    def excess_ns(self, offset_ns: float, null: Session) -> float:
+        """Return by how much null calls of `null`, a worker of the judge's own, are faster now than the process whose
+        offset was `offset_ns` saw them, in ns, or 0. So much less is to be subtracted. That process must have ended: it
+        could slow them. Slower ones count for nothing. Raises Fault."""
+        found_ns = self._measure(null)
+        return 0.0 if found_ns is None else max(offset_ns - found_ns, 0.0)
 
     def _measure(self, session: Session) -> float | None:
         """None where the judge's clock does not enclose calls, or if too few could be timed. Raises Fault."""

@@ -13,7 +13,7 @@ Manners of timing:
 
     sandwich     as above
     gated        pour and flush do not fit into a time slice: nothing is held, and the call waits at a gate on its
-                 stream, which the judge opens at A
+                 stream, which the judge's stream opens between the flush and A
     long         the call does not fit into a time slice: the judge asks for B when the worker's stream has written a
                  word after the call
     gated long   both
@@ -23,11 +23,11 @@ Manners of timing:
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +41,8 @@ from harness.judge.session import Session
 from harness.judge.stage import Snapshot, Stage, spans_of
 from harness.model import Manner, Verdict
 from harness.sandbox.leash import Ended
-from harness.wire.arena import DONE, GATE
 from harness.wire.device_arena import CudaMemory, DeviceArena
+from harness.wire.words import Words
 
 ARM_S = 1.2e-3
 """How long the worker may take to enqueue its call while the device is held. Holds of 1.85 ms were clean (H200)."""
@@ -97,7 +97,8 @@ class Sandwich:
         stage.set_up(call.arena, call.places)
         if self.manner is Manner.STOPPED:
             return self._stopped(session, stage, call, label, null)
-        regions = {"arena": call.arena, "pool": self._pool(session, call)}
+        # A null call allocates nothing. Its worker lives through the run and must not hold memory of its largest cases.
+        regions = {"arena": call.arena, **({"pool": self._pool(session, call)} if null is None else {})}
         gated, long = self.manner.gated, self.manner.long
         asked = request(call, "armed", null, gated=gated, long=long, events=self.asks_events)
         turn = session.begin(asked, label)
@@ -105,8 +106,6 @@ class Sandwich:
             late = self._gate_and_pour(session, stage, turn) if gated else self._hold_and_pour(session, stage)
             reply, fault = _answer(session)
             last_unseen = until(self._stamps.a.query)
-            if gated:
-                _open_gate(session, turn)
             still = not long or fault is not None or _await_word(session, turn)
             pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
@@ -147,14 +146,15 @@ class Sandwich:
     def _gate_and_pour(self, session: Session, stage: Stage, turn: int) -> bool:
         """Let the worker arm its call behind the gate, stop the worker, then pour and flush. Returns whether it was
         late."""
+        words = _words(session)
         session.go()
         deadline = _clock() + ARM_GATED_S
         while not session.has_answered() and _clock() < deadline:
             pass
         stopped = session.has_answered() and _stop(session)
         if not stopped:
-            _open_gate(session, turn)  # otherwise a worker that waits for the device would hang at the gate
-        self._pour_at_once(stage)
+            words.open(turn)  # otherwise a worker that waits for the device would hang at the gate
+        self._pour_at_once(stage, partial(words.open_behind, turn))
         return not stopped
 
     def _stopped(self, session: Session, stage: Stage, call: Call, label: str, null: int | None) -> Answer:
@@ -177,17 +177,20 @@ class Sandwich:
         void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
-    def _pour_at_once(self, stage: Stage) -> None:
+    def _pour_at_once(self, stage: Stage, behind: Callable[[], None] | None = None) -> None:
         """Enqueue pour and flush behind a hold. Without it the measured time would include the host's own pauses."""
         self._hold.begin()
-        self._pour(stage)
+        self._pour(stage, behind)
         self._hold.release()
 
-    def _pour(self, stage: Stage) -> None:
+    def _pour(self, stage: Stage, behind: Callable[[], None] | None = None) -> None:
+        """`behind`: enqueues what the device does between the flush and A."""
         self._stamps.poured_from.record()
         self._hold.look_behind()  # after the stamp: one of the two shows whether another process took the device
         stage.pour()
         stage.flush()
+        if behind is not None:
+            behind()
         self._stamps.a.record()
 
     def _snapshot(
@@ -262,24 +265,23 @@ def _await_word(session: Session, turn: int) -> bool:
     """Wait until the worker's stream has written this turn's number after the call. Returns whether that happened while
     the worker stood still. After STILL_S the worker is continued: the stream may wait for one of its threads. Raises
     Fault if the number never comes."""
-    assert session.flag is not None
-    word = ctypes.c_uint32.from_address(session.flag.address + DONE)
-    limit_s = session.limits.call_s
+    words, limit_s = _words(session), session.limits.call_s
     began = _clock()
-    while word.value != turn and _clock() < began + min(STILL_S, limit_s / 2):
+    while not words.marked(turn) and _clock() < began + min(STILL_S, limit_s / 2):
         pass
-    if word.value == turn:
+    if words.marked(turn):
         return True
     session.leash.resume()
-    while word.value != turn:
+    while not words.marked(turn):
         if _clock() > began + limit_s:
             raise Fault(Verdict.TIMEOUT, f"a call took longer than the limit of {limit_s:g} s")
     return False
 
 
-def _open_gate(session: Session, turn: int) -> None:
+def _words(session: Session) -> Words:
     assert session.flag is not None
-    ctypes.c_uint32.from_address(session.flag.address + GATE).value = turn
+    session.words = session.words or Words.of_cuda(session.flag)
+    return session.words
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from harness.sandbox.leash import Ended, Leash
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
 from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
+from harness.wire.words import Words
 
 MAX_REPLY_BYTES = 16 << 10
 """Limit on the reply to a call, which is parsed while the clock runs. A reply with 16 outputs has 4 KiB."""
@@ -77,6 +78,7 @@ class Session:
         self._nonce, self._turn, self._doing = "", 0, "starting"
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
         self.flag = Arena.create(FLAG_BYTES) if shared else None
+        self.words: Words | None = None
         seen, reported = os.pipe()
         self._whereabouts, self._path, self._interprets = Whereabouts(), Path(), device.kind == "cpu"
         told_fd = self._whereabouts.told_fd
@@ -243,8 +245,9 @@ class Session:
             self._whereabouts.close()
             self._printed.close()
             self._enclosure.close()
-            for arena in (*self.pools, *([self.flag] if self.flag is not None else [])):
-                arena.close()
+            for held in (*self.pools, self.words, self.flag):
+                if held is not None:
+                    held.close()
             self.pools = []
 
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:

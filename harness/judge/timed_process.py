@@ -27,8 +27,8 @@ def timed_process(
     """Yield after each sample: its case, the number of cases done before, and the growing sitting of the case.
 
     Cases are taken in random order. At the end all sittings get the load of the processors. phase: the phase of the
-    inputs' seeds. waiting: other waiting workers of the judge's, which do not count as load. Raises what `Entrant.sit`
-    raises.
+    inputs' seeds. null: the judge's worker for null calls, None if workers time themselves. waiting: other waiting
+    workers of the judge's, which do not count as load. Raises what `Entrant.sit` raises.
     """
     sittings: dict[str, Sitting] = {}
     limit_s = entrant.limits.ranked_s
@@ -42,9 +42,8 @@ def timed_process(
                     sittings[case.key] = sitting
                     yield case, done, sitting
         crowding = neighbours.crowding()
-        for sitting in sittings.values():
-            sitting.crowding = crowding
-        less_ns = entrant.offsets.excess_ns(session)
-        for sitting in sittings.values():
-            sitting.subtract_less(less_ns)
         session.finish()
+    less_ns = entrant.offsets.excess_ns(session.offset_ns, null.ready()) if null is not None else 0.0
+    for sitting in sittings.values():
+        sitting.crowding = crowding
+        sitting.subtract_less(less_ns)

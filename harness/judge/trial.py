@@ -150,10 +150,10 @@ class Trial:
                 session.finish()
             if entrant.caller.untimed:
                 return
-        if not on_cpu:
+        if not on_cpu and not entrant.clocks.encloses:
             null.close()
         self._in_turns.begin(entrant.caller.constants, stack)
-        processes = self._time_processes(paces, anchor, null if on_cpu else None)
+        processes = self._time_processes(paces, anchor, null if on_cpu or entrant.clocks.encloses else None)
         self.baselines = self._in_turns.held(processes, self._confidence, entrant.ranking)
         self.timings = [
             Timings(case, paces[case.key], [sittings[case.key] for sittings in processes])

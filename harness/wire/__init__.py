@@ -4,6 +4,7 @@
            ├─ arena ───────── shared host memory: inputs, outputs                       │
            ├─ tree, objects ─ the data of a call apart from its tensors                 │
            ├─ device_arena ── shared GPU memory                                         │
+           ├─ words ───────── words on which their streams on a GPU wait                 │
            └─ flusher ─────── empties the caches before a call, in either process       ┘
 
 Nothing here imports more than torch: it is loaded in the process of the submission.

@@ -30,8 +30,7 @@ GUARD_BYTE = 0xA5
 """The byte that fills the memory before and after each input. It must still be there after the call."""
 
 FLAG_BYTES = mmap.PAGESIZE
-GATE, DONE = 0, 256
-"""The size of an arena that holds only two words, and the offsets of these words (worker/gates)."""
+"""The size of an arena that holds only two words (words)."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype

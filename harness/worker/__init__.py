@@ -6,7 +6,7 @@
                         │       extensions      torch's builds of C++, without those that need a GPU ◄── cpp
                         └───► calls           one call: inputs ─► custom_kernel ─► outputs and their description
                                 transports    bytes between shared memory and the submission's tensors
-                                pool, gates   GPU memory that the judge has mapped too; words on which its stream waits
+                                pool          GPU memory that the judge has mapped too
                                 profiled      a call under torch's profiler
                                 timers        the worker's own time: a diagnosis, or the only one (ROCm)
 

@@ -26,7 +26,7 @@ import torch
 
 from harness.wire.arena import Arena, TensorSpec
 from harness.wire.tree import unflatten
-from harness.worker.gates import Words
+from harness.wire.words import Words
 from harness.worker.outputs import Outputs
 from harness.worker.pool import Pool
 from harness.worker.timers import Timer

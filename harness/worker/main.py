@@ -26,9 +26,9 @@ from harness.command import ROOT, installed
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import CudaMemory, DeviceArena
 from harness.wire.protocol import Channel, ChannelClosed
+from harness.wire.words import Words
 from harness.worker import load
 from harness.worker.calls import Calls, stop
-from harness.worker.gates import Words
 from harness.worker.pool import Pool
 from harness.worker.profiled import profiled
 from harness.worker.timers import GpuTimer
@@ -137,7 +137,7 @@ class Worker:
         transport, words = GpuTransport(GpuRuntime.loaded_by_torch(), "cuda"), None
         if self._channel.fds:
             self._gpu_memory = CudaMemory.of_torch()
-            words = Words(ctypes.CDLL("libcuda.so.1"), Arena.adopt(self._channel.fds.pop(), FLAG_BYTES))
+            words = Words.of_cuda(Arena.adopt(self._channel.fds.pop(), FLAG_BYTES))
         timer = functools.cache(lambda: GpuTimer(self._flush_bytes))  # allocates its buffers only if it is used
         self._calls = Calls("cuda", transport, timer, words)
 

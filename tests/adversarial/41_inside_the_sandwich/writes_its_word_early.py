@@ -13,7 +13,7 @@ import sys
 import torch
 
 CYCLES = 1_000_000  # at least 0.4 ms: no GPU is clocked at 2.5 GHz
-gates = sys.modules["harness.worker.gates"].Words
+gates = sys.modules["harness.wire.words"].Words
 mark, latest = gates.mark, []
 gates.mark = lambda self, turn: latest.append((self, turn))
 
