@@ -177,6 +177,23 @@ def test_a_timed_process_is_measured_before_it_loads_and_when_it_has_ended(toy_r
     assert [each.constant_ns for each in run.rounds] == [1.5e3], "its own offset reaches its calls, less the excess"
 
 
+def test_a_process_s_null_calls_are_of_the_benchmarks_and_do_not_count_against_its_time(toy_root, monkeypatch):
+    """The memory of a benchmark case is there anyway. That of a test case may be any size."""
+    source, seen = toy_root / "submissions" / "double" / "mine.py", []
+    source.write_text("def custom_kernel(data): return data[0] * 2\n")
+    problem = catalog.load_problem(toy_root, "double")
+    limited = problem.model_copy(update={"limits": problem.limits.model_copy(update={"ranked_s": 1234.0})})
+
+    def find(self, session):
+        seen.append((self._cases, session.allowance.limit_s))
+
+    monkeypatch.setattr(Offsets, "find", find)
+    submission = catalog.load_submission(limited, source)
+    run = evaluate(limited, submission, detect(toy_root, "cpu"), load_config(toy_root), quick=True)
+    assert run.score is not None
+    assert seen == [(list(limited.cases_for("cpu").benchmark), None)]
+
+
 def test_in_a_duel_both_are_measured_before_either_loads_and_when_both_have_ended(toy_root, monkeypatch):
     problem, steps = catalog.load_problem(toy_root, "double"), told(monkeypatch)
     lowered, subtract_less, sides = [], Sitting.subtract_less, []

@@ -97,6 +97,9 @@ class World:
     def await_stop(self):
         self._say("stops itself")
 
+    def trim(self):
+        self._say("trim")
+
     # its leash
     def stop(self):
         self._say("stop")
@@ -193,14 +196,14 @@ def world(monkeypatch):
     return world
 
 
-def timed(world, manner=Manner.SANDWICH, state=(), due=()):
+def timed(world, manner=Manner.SANDWICH, state=(), due=(), null=None):
     call = SimpleNamespace(
         request={"tail": 1}, arena="arena", places=[], fresh_bytes=(), due=list(due),
         state_specs=dict(enumerate(state)), read_only=(0,),
     )  # fmt: skip
     world_as_hold = {name: getattr(world, name) for name in ("holds", "release", "look_behind", "was_taken")}
     hold = SimpleNamespace(begin=world.begin, **world_as_hold)
-    return Sandwich("cuda:0", manner, hold).time(world, world, call, "a case")
+    return Sandwich("cuda:0", manner, hold).time(world, world, call, "a case", null)
 
 
 END = ["reply", "b", "snapshot", "look", "taken"]
@@ -328,6 +331,22 @@ class TestWhatIsTaken:
         world.pools.clear()
         with pytest.raises(InfrastructureError, match="shared memory: out of memory"):
             timed(world)
+        assert world.log[-1] == "trim"
+
+    def test_the_worker_gives_back_what_torch_keeps_if_memory_is_short(self, world, monkeypatch):
+        def short(memory, size):
+            if "trim" not in world.log:
+                raise OSError("out of memory")
+            return SimpleNamespace(size=size)
+
+        monkeypatch.setattr(sandwich.DeviceArena, "create_on", short)
+        world.pools.clear()
+        assert timed(world).void is None and world.log.index("trim") < world.log.index("ready")
+
+    def test_a_null_call_needs_no_such_memory(self, world):
+        world.pools.clear()
+        timed(world, null=1)
+        assert world.pools == [] and world.regions == {"arena": "arena"}
 
 
 class TestBehindAGate:

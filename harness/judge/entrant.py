@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,27 +133,28 @@ class Entrant:
 
         With `another_follows` on a GPU, start the next worker now: idle processors can import torch for it meanwhile.
         """
-        with self.prepared(timed, limit_s) as session:
+        with ExitStack() as stack:
+            session = stack.enter_context(self.prepared(timed))
             if timed:
                 self.offsets.find(session)
+            session.allowance = Allowance(limit_s)  # null calls are not the submission's
+            self._reference.allow(limit_s)
+            stack.callback(self._reference.allow, None)
             session.load(self.path)
             if another_follows and self._device.kind != "cpu":
                 self._waiting = self._new_session()
             yield session
 
     @contextmanager
-    def prepared(self, timed: bool = False, limit_s: float | None = None) -> Iterator[Session]:
+    def prepared(self, timed: bool = False) -> Iterator[Session]:
         """Yield a new worker that has loaded nothing yet."""
         session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
-        session.allowance = Allowance(limit_s)
-        self._reference.allow(limit_s)
         try:
             session.prepare()
             yield session
         finally:
             session.kill()
-            self._reference.allow(None)
             self.printed = session.printed or self.printed
 
     def _new_session(self, fresh: bool = True) -> Session:

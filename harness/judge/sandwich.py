@@ -219,12 +219,21 @@ class Sandwich:
         grain = 2 << 20
         needed = POOL_ROOM + POOL_FACTOR * sum(-(-size // grain) * grain for size in call.fresh_bytes)
         if not session.pools or session.pools[-1].size < needed:
-            try:
-                session.pools.append(DeviceArena.create_on(self._memory, needed))
-            except OSError as error:
-                raise InfrastructureError(f"cannot allocate {needed:,} bytes of shared memory: {error}") from error
+            session.pools.append(self._memory_for(session, needed))
             session.map(session.pools[-1], "pool")
         return session.pools[-1]
+
+    def _memory_for(self, session: Session, needed: int) -> DeviceArena:
+        """New memory. If there is not enough, what the worker's calls so far have left to torch is freed first: later
+        calls allocate in this memory."""
+        try:
+            return DeviceArena.create_on(self._memory, needed)
+        except OSError:
+            session.trim()
+        try:
+            return DeviceArena.create_on(self._memory, needed)
+        except OSError as error:
+            raise InfrastructureError(f"cannot allocate {needed:,} bytes of shared memory: {error}") from error
 
 
 def until(true: Any) -> float:

@@ -70,12 +70,10 @@ class Session:
         self.limits = emulation.limits(problem.limits)
         self.deadline, self.allowance, self._foreign, self._killed = deadline, Allowance(None), problem.foreign, False
         self.set_up_for: str | None = None
-        self.on_the_smallest, self.offset_ns = False, 0.0
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        self._arenas: dict[str, Arena] = {}
-        self.pools: list[Arena] = []
-        self._nonce, self._turn, self._doing = "", 0, "starting"
+        self._arenas, self.pools = dict[str, Arena](), list[Arena]()
+        self.on_the_smallest, self.offset_ns, self._nonce, self._turn, self._doing = False, 0.0, "", 0, "starting"
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
         self.flag = Arena.create(FLAG_BYTES) if shared else None
         self.words: Words | None = None
@@ -119,8 +117,7 @@ class Session:
             self.leash.attach(START_S)
         except (Ended, TimeoutError):
             raise not_started(self._enclosure, self._printed, EXIT_GRACE_S) from None
-        fds = () if self.flag is None else (self.flag.fd,)
-        self._ask({"op": "prepare"}, self.limits.load_s, "starting", fds)
+        self._ask({"op": "prepare"}, self.limits.load_s, "starting", () if self.flag is None else (self.flag.fd,))
 
     def load(self, path: Path, alone: bool = True) -> None:
         """Have the prepared worker import the submission at `path`. `alone`: no other process of it runs. Raises
@@ -136,6 +133,10 @@ class Session:
             mapping = {"op": "map", "region": region, "size": arena.size, "on_device": arena.on_device}
             self._ask(mapping, self.limits.call_s, "mapping memory", (arena.fd,))
             self._arenas[region] = arena
+
+    def trim(self) -> None:
+        """Have the worker give back the device memory that torch keeps for later. Raises Fault."""
+        self._ask({"op": "trim"}, self.limits.call_s, "giving memory back")
 
     def set_up(self, arena: Arena, request: Message, key: str) -> None:
         """Have the worker build the data that its calls need from `request`, whose tensors lie in `arena`."""
@@ -245,9 +246,10 @@ class Session:
             self._whereabouts.close()
             self._printed.close()
             self._enclosure.close()
-            for held in (*self.pools, self.words, self.flag):
-                if held is not None:
-                    held.close()
+            if self.words is not None:
+                self.words.close()
+            for arena in filter(None, (*self.pools, self.flag)):
+                arena.close()
             self.pools = []
 
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:

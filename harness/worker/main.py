@@ -77,6 +77,9 @@ class Worker:
             case "map":
                 self._map(request["region"], request["size"], request["on_device"])
                 return {}
+            case "trim":
+                torch.cuda.empty_cache()
+                return {}
             case "set up":
                 self._submission.set_up(self._calls.data_of(request))
                 return {}
