@@ -222,6 +222,29 @@ def test_few_rows_may_scatter_a_little_more_by_chance():
     assert tally(rows(25), many * rows(25)).excess(limit).ratio > 1
 
 
+def test_few_rows_that_hold_most_of_a_part_may_scatter_as_few_rows_may():
+    """Of 200 answers with as much noise as is allowed, of 400 rows of which some 20 hold nearly all of the part. As
+    rows alone are counted, a sixth of them would be refused."""
+    generator = torch.Generator().manual_seed(26)
+    limit = Tolerance(rel_l2=1, parts={"tail": (0.5, 1.5)}, spreads={"tail": 0.2})
+
+    def answered(noise):
+        def normal(*shape):
+            return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+        share = torch.where(torch.rand(400, 1, generator=generator) < 0.05, 1.0, 0.2)
+        want, part = normal(400, 8), share * normal(400, 8)
+        found = Tally()
+        found.add(want, want + noise * normal(400, 1) * part, {"tail": part})
+        return found
+
+    honest = [answered(0.2) for _ in range(200)]
+    rows_count = [float(each.ratios("tail").spread) > 0.2 * (1 + 3 / math.sqrt(2 * 400)) for each in honest]
+    assert sum(rows_count) > 200 / 10, "otherwise this test shows nothing"
+    assert sum(each.excess(limit).ratio > 1 for each in honest) <= 2
+    assert sum(answered(0.6).excess(limit).ratio > 1 for _ in range(20)) == 20
+
+
 def test_noise_buys_no_more_room_than_the_noise_that_is_allowed():
     signs = torch.where(torch.rand(200, 1, generator=torch.Generator().manual_seed(23)) < 0.5, 1.5, 0.5)
     found = tally(rows(23), 1.08 * signs * rows(23))

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import torch
 
 
+SUMS = 7
+
+
 @dataclass(frozen=True)
 class Ratios:
-    """The sums over rows from which n ratios are computed, float64 `(6, n)`: rows, numerators, denominators, squared
-    numerators, products of both, squared denominators."""
+    """The sums over rows from which n ratios are computed, float64 `(SUMS, n)`: rows, numerators, denominators, squared
+    numerators, products of both, squared denominators, fourth powers of denominators."""
 
     sums: torch.Tensor
 
@@ -24,7 +27,9 @@ class Ratios:
         """From the columns of two matrices `(rows, n)` in float64. A row counts if its `under` is above zero; otherwise
         its `over` must be zero."""
         both, rows = over * under, (under > 0).double()
-        return Ratios(torch.stack([each.sum(0) for each in (rows, over, under, over.square(), both, under.square())]))
+        squares = under.square()
+        columns = (rows, over, under, over.square(), both, squares, squares.square())
+        return Ratios(torch.stack([each.sum(0) for each in columns]))
 
     def __add__(self, other: Ratios) -> Ratios:
         return Ratios(self.sums + other.sums)
@@ -35,6 +40,12 @@ class Ratios:
     @property
     def rows(self) -> torch.Tensor:
         return self.sums[0]
+
+    @property
+    def effective_rows(self) -> torch.Tensor:
+        """How many rows of equal weight would tell the `spread` as well: Kish, Survey Sampling, 1965, 11.7. A few rows
+        may hold most of a part: of 5,120 rows of mla 24 to 320 count."""
+        return self.sums[5].square() / self.sums[6]
 
     @property
     def value(self) -> torch.Tensor:

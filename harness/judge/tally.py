@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.command import page
-from harness.judge.ratios import Ratios
+from harness.judge.ratios import SUMS, Ratios
 from harness.model import Excess, Tolerance, Total
 
 STANDARD_ERRORS = 3
@@ -120,7 +120,7 @@ class Tally:
         dims = torch.stack([wrong.sum(0), squares.sum(0)])
         flat = torch.cat([columns.sums.flatten(), dims.flatten()]).cpu()
         sums, errors = flat[: columns.sums.numel()], flat[columns.sums.numel() :]
-        each = sums.view(6, -1).split([over.shape[1] for over, _ in found.values()], dim=1)
+        each = sums.view(SUMS, -1).split([over.shape[1] for over, _ in found.values()], dim=1)
         ratios = {name: Ratios(own) for name, own in zip(found, each, strict=True)}
         self._merge(Tally(ratios, {width: (errors[:width], errors[width:])}, frozenset(parts)))
 
@@ -211,7 +211,7 @@ class Tally:
             if ratios is None:
                 continue
             # The standard error of a root mean square of n normal numbers is 1 / sqrt(2 n) of itself.
-            bounds = most * (1 + STANDARD_ERRORS / (2 * ratios.rows).sqrt())
+            bounds = most * (1 + STANDARD_ERRORS / (2 * ratios.effective_rows).sqrt())
             over = (ratios.spread / bounds).nan_to_num(0.0)
             worst = int(over.argmax())
             yield Figure(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
