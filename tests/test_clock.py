@@ -13,6 +13,7 @@ import torch
 from test_sandbox import CPU
 
 from harness import catalog
+from harness.errors import InfrastructureError
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
 from harness.judge.clocks import Clocks
@@ -64,6 +65,33 @@ def worker(toy_root):
             return Worker(session, caller, series)
 
         yield worker
+
+
+@pytest.mark.parametrize("short", [InfrastructureError("cannot allocate 9 bytes"), torch.OutOfMemoryError("9 bytes")])
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_if_a_gpu_s_memory_is_short_the_worker_frees_its_own_and_another_call_is_dealt(
+    worker, monkeypatch, kind, short
+):
+    subject, steps = worker("def custom_kernel(data):\n    return data[0] * 2\n"), []
+    caller, session, deal = subject._caller, subject.session, subject._series.dealer.deal
+    caller._device = caller._device.model_copy(update={"kind": kind})
+    trim = session.trim
+
+    def dealt(*how):
+        steps.append("deal")
+        if "trim" not in steps:
+            raise short
+        return deal(*how)
+
+    monkeypatch.setattr(subject._series.dealer, "deal", dealt)
+    monkeypatch.setattr(session, "trim", lambda: [steps.append("trim"), trim()])
+    if kind == "cpu":
+        with pytest.raises(type(short)):
+            caller.put(session, subject._series, StopClock(), everything=True)
+        assert steps == ["deal"]
+        return
+    check, _ = caller.put(session, subject._series, StopClock(), everything=True)
+    assert steps == ["deal", "trim", "deal"] and check.verdict is Verdict.ACCEPTED
 
 
 @pytest.mark.parametrize("mends", [True, False])

@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 
 from harness.command import typed
+from harness.errors import InfrastructureError
 from harness.judge import hints
 from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
@@ -167,7 +168,7 @@ class Caller:
         if self._deadline is not None:
             self._deadline.check()
         began = time.monotonic()
-        call = series.deal(everything, probe)
+        call = self._deal(session, series, everything, probe)
         case = call.case
         self.set_up(session, series.case)
         session.on_the_smallest = case.key == self._smallest
@@ -195,6 +196,18 @@ class Caller:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, _done(answer, void)
+
+    def _deal(self, session: Session, series: Series, everything: bool, probe: Case | None) -> Call:
+        """Deal a call. If a GPU's memory is short, the worker gives back what torch keeps for later, and another is
+        dealt. A step of a loop cannot be dealt again."""
+        try:
+            return series.deal(everything, probe)
+        except (InfrastructureError, torch.OutOfMemoryError):
+            if self._device.kind == "cpu" or series.dealer.steps > 1:
+                raise
+        session.trim()  # not above: there the exception holds the inputs
+        torch.cuda.empty_cache()
+        return series.deal(everything, probe)
 
     def set_up(self, session: Session, case: Case) -> None:
         """Send the worker the data that it gets once, before its calls."""
