@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import harness
-from bench import corruption_page, kernel_table
+from bench import corruption_page, judged_share, kernel_table
 from harness import catalog, evaluate
 from harness.catalog.config import load_config
 from harness.cli import main
@@ -284,6 +284,10 @@ def test_the_tables_of_the_kernels_are_those_of_the_published_runs():
     for name, tables in made.items():
         page = PAGES[f"docs/{name}"]
         assert kernel_table.renewed(page, tables) == page, "make them anew: python bench/kernel_table.py"
+
+
+def test_the_table_of_another_card_is_that_of_the_published_runs():
+    assert judged_share.table(judged_share.H100) in PAGES["docs/kernels.md"], "make it anew: bench/judged_share.py"
 
 
 def test_a_published_run_of_another_source_than_the_bundled_file_s_is_marked_on_the_board(copy, capsys):

@@ -1,0 +1,83 @@
+"""What each file with a ranked run on a device reaches there: a table for docs/kernels.md. Takes no time.
+
+    python bench/judged_share.py ["NVIDIA H100 80GB HBM3"]
+
+Of several runs of a file the median one counts, as on the board. The share of the limit is the geometric mean over the
+cases whose floor is above 20 us. The floor is that of the format which the file's name says that it reads, or of the
+cheapest one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import tabulate
+
+from bench.kernel_table import PROBLEMS, ROOT, mean_share, on_board
+from harness import catalog
+from harness.judge.reference import Reference
+from harness.machine.device import detect
+from harness.model import ClockOwner, Run
+from harness.ranking.roofline import floor
+from harness.records.run_file import load_run
+
+H100 = "NVIDIA H100 80GB HBM3"
+HEAD = ["file", "score, µs", "of the limit, on the board", "of the limit, long cases", "runs"]
+
+
+def main() -> None:
+    print(table(sys.argv[1] if len(sys.argv) > 1 else H100))
+
+
+def table(device: str) -> str:
+    rows = []
+    for problem in PROBLEMS:
+        runs: dict[str, list[Run]] = {}
+        for path in (ROOT / "results" / "published" / problem).glob("*/*.json"):
+            run = load_run(path)
+            if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
+                runs.setdefault(run.submission, []).append(run)
+        middle = {name: sorted(of, key=_score)[(len(of) - 1) // 2] for name, of in runs.items()}
+        for name, run in sorted(middle.items(), key=lambda item: _score(item[1])):
+            assert run.score is not None
+            width = max(run.score.high_ns / run.score.latency_ns, run.score.latency_ns / run.score.low_ns) - 1
+            share = _of_long_cases(run)
+            rows.append(
+                [
+                    f"{problem}/{name}",
+                    f"{_microseconds(run.score.latency_ns)} ±{100 * width:.2g} %",
+                    on_board(run),
+                    "no such case" if share is None else f"{share:.1f} %",
+                    len(runs[name]),
+                ]
+            )
+    return tabulate.tabulate(rows, HEAD, tablefmt="pipe", disable_numparse=True)
+
+
+def _score(run: Run) -> float:
+    assert run.score is not None
+    return run.score.latency_ns
+
+
+def _microseconds(ns: float) -> str:
+    return f"{ns / 1e3:,.0f}" if ns >= 1e6 else f"{ns / 1e3:.4g}"
+
+
+def _of_long_cases(run: Run) -> float | None:
+    reference = Reference(catalog.load_problem(ROOT, run.problem), detect(ROOT, "cpu"))
+    found = {}
+    for measurement in run.measurements:
+        cost = reference.cost(measurement.case)
+        own = {name: cost[name] for name in cost if f"_{name}" in run.submission}
+        least = floor(own or cost, run.device)
+        if least is not None:
+            found[measurement.case.label] = measurement.latency.latency_ns / 1e3, least.latency_ns / 1e3
+    return mean_share(found)
+
+
+if __name__ == "__main__":
+    main()
