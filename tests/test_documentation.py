@@ -237,8 +237,8 @@ def test_how_near_a_latency_is_to_its_floor_has_one_name_and_one_meaning():
 
 
 def test_a_kernel_s_figure_on_the_board_is_the_same_in_the_table_of_kernels():
-    told = re.findall(r"^\| prefill/(\w+)[^|]* \|.* (\d+ %) \(bf16\) +\|$", PAGES["docs/kernels.md"], re.MULTILINE)
-    assert told
+    told = re.findall(r"^\| prefill/(\w+) +\|[^|]*±[^|]*\| (\d+ %) \(bf16\)", PAGES["docs/kernels.md"], re.MULTILINE)
+    assert len(told) == 4
     for name, share in told:
         (row,) = [row for row in README.splitlines() if f"| {name} |" in row]
         assert f"| {share} |" in row
