@@ -40,12 +40,14 @@ prepare()
 from harness import catalog  # noqa: E402
 from harness.cli import main  # noqa: E402
 from harness.cluster import batch, node  # noqa: E402
+from harness.cluster.job import judge_job  # noqa: E402
 from harness.cluster.pins import Pins  # noqa: E402
 from harness.cluster.placement import Placement  # noqa: E402
 from harness.cluster.watching import JobEnded  # noqa: E402
 from harness.errors import PodiumError  # noqa: E402
 from harness.library.request import Request  # noqa: E402
 from harness.server.store import Database  # noqa: E402
+from tests import mute_tasks  # noqa: E402
 
 
 def processes(word):
@@ -165,6 +167,14 @@ class Scene:
                     os.kill(number, signal.SIGCONT)
 
         return self.judged("stopped", SLEEPS.format(s=1), act) | {"judges_gone": gone(judges)}
+
+    def mute(self):
+        """Two processes stop before their first word: the first as Ray makes it, the second as it is asked."""
+        self.placement._task = mute_tasks.task
+        try:
+            return self.judged("mute", SLEEPS.format(s=1)) | {"judges_gone": gone(judges)}
+        finally:
+            self.placement._task = judge_job
 
     def cancelled(self):
         begun, placed, ended = threading.Event(), [], []
@@ -521,6 +531,7 @@ def play_on_one_head(found, chosen):
             "killed",
             "lost",
             "stopped",
+            "mute",
             "cancelled",
             "interrupted",
             "confined",

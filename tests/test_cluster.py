@@ -120,6 +120,14 @@ def test_a_worker_that_stops_and_comes_back_does_not_make_a_second_run(scene):
     assert found["judges_gone"]
 
 
+def test_processes_that_stop_before_their_first_word_are_lost_attempts_and_the_next_judges(scene):
+    found = scene("mute")
+    assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 3, 1)
+    lost = [line for line in found["lines"] if "its process said nothing within 20 s of its start" in line]
+    assert len(lost) == 2
+    assert found["judges_gone"]
+
+
 def test_a_job_that_is_ended_leaves_no_judge_on_the_node(scene):
     found = scene("cancelled")
     assert found["before"] >= 2

@@ -415,10 +415,12 @@ def test_a_cluster_to_which_ray_does_not_connect_is_waited_for_with_a_word_and_n
 
 @pytest.fixture
 def stuck(toy_root, monkeypatch):
-    """What a cluster makes of a job that Ray never starts: the lines, and the error. `free`: by Ray's books."""
+    """What a cluster makes of a job that never says a word: the lines, and the error or the run. `free`: by Ray's
+    books. `started`: Ray has given it a process."""
 
-    def judged(request, free):
-        actor = SimpleNamespace(next=SimpleNamespace(remote=lambda: "asked"))
+    def judged(request, free, started=False):
+        number = SimpleNamespace(hex=lambda: "a1")
+        actor = SimpleNamespace(next=SimpleNamespace(remote=lambda: "asked"), _actor_id=number)
         actors = SimpleNamespace(options=lambda **words: SimpleNamespace(remote=lambda *given: actor))
         here = facts.here(toy_root, sandbox=None)
         slug = here.cards[0].device.slug
@@ -432,24 +434,27 @@ def stuck(toy_root, monkeypatch):
         )
         monkeypatch.setattr(engine, "connect", lambda address: ray)
         monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, here)])
+        monkeypatch.setattr(census, "with_process", lambda: {"a1"} if started else set())
         for name in ("HINT_S", "LOOK_AROUND_S"):
             monkeypatch.setattr(watching, name, 0.0)
         monkeypatch.setattr(placement, "HINT_S", 0.0)
-        told, place = [], placement.Placement("auto", toy_root, lonely_s=0.01, pins=Pins(sandbox=False))
+        told, pins = [], Pins(sandbox=False)
+        place = placement.Placement("auto", toy_root, lonely_s=0.01, silent_s=0.1, pins=pins)
 
         looks = iter(range(200))
 
         def wait(asked, timeout):
             next(looks)
             time.sleep(0.02)
-            if told and not free:
+            if told and not free and not started:
                 place._placed.copy().pop().close()
             return [], asked
 
         ray.wait = wait
-        with pytest.raises(InfrastructureError) as error:
-            place.judge(request.model_copy(update={"device": slug}), told.append)
-        return told, error.value
+        try:
+            return told, place.judge(request.model_copy(update={"device": slug}), told.append)
+        except InfrastructureError as error:
+            return told, error
 
     return judged
 
@@ -463,6 +468,13 @@ def test_a_job_that_ray_does_not_start_on_a_free_node_ends_with_that_sentence(st
 def test_a_job_whose_nodes_are_busy_waits_until_it_is_ended(stuck, request_of):
     told, error = stuck(request_of, free=False)
     assert isinstance(error, JobEnded) and "waits until a node" in told[0]
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_process_that_never_says_a_word_is_a_lost_attempt_and_the_job_is_placed_again(stuck, request_of, free):
+    told, run = stuck(request_of, free, started=True)
+    assert [line.partition(" is lost")[0] for line in told] == [f"mine: attempt {number}" for number in (1, 2, 3)]
+    assert run.ending.verdict == "infrastructure_error" and "said nothing within 0.1 s" in run.ending.message
 
 
 def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of):

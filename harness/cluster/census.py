@@ -52,6 +52,15 @@ def tell() -> dict[str, Any]:
     }
 
 
+def with_process() -> set[str]:
+    """The numbers of the living actors that Ray has given a process, whether or not it answers. Runs in a process that
+    is connected to a node, or on one."""
+    from ray._private import state  # public is only what Ray's dashboard is asked for, and `node` starts none
+
+    living = [state.actors(actor_state_name=name) for name in ("PENDING_CREATION", "ALIVE")]
+    return {number for found in living for number, actor in found.items() if actor["Pid"]}
+
+
 def take(ray: Any) -> list[Node]:
     """All nodes that Ray knows, those that live first; each that answers within ANSWER_S with its facts."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

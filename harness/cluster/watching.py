@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ class Watched:
         """Place `job` and watch it until it has its run or is lost. Raises JobEnded, UsageError, ProblemError,
         InfrastructureError where no node may judge it."""
         self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
-        asked, looked = self._present.next.remote(), 0.0
+        asked, looked, started = self._present.next.remote(), 0.0, math.inf
         placed = heard = fitting = time.monotonic()
         while True:
             if self._placed.closing.is_set():
@@ -74,10 +75,16 @@ class Watched:
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if now - placed > HINT_S and self._placement.hint_is_due():
+                if self._placement.has_process(self._present):
+                    started = min(started, now)
+                if now - started > self._placement.silent_s:
+                    self._give_up(job, f"its process said nothing within {self._placement.silent_s:g} s of its start")
+                    return
+                if now - placed > HINT_S and started > now and self._placement.hint_is_due():
                     self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
-                if self._placement.may_run(job, self._avoid) and (
-                    now - placed < self._placement.lonely_s or self._placement.anybody(job)
+                if started <= now or (
+                    self._placement.may_run(job, self._avoid)
+                    and (now - placed < self._placement.lonely_s or self._placement.anybody(job))
                 ):
                     fitting = now
                 elif now - fitting > self._placement.lonely_s:
