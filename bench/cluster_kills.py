@@ -65,7 +65,7 @@ def begin(root: Path) -> None:
 
 def join(root: Path) -> None:
     """Start another node."""
-    node.start(root, False, ADDRESS, "127.0.0.1", _quiet)
+    node.start(root, False, ADDRESS, "127.0.0.1", _quiet, beside=True)
 
 
 def _quiet(line: str) -> None:

@@ -97,8 +97,25 @@ def test_the_census_shows_both_nodes_with_their_versions_and_that_neither_is_cal
 def test_whoever_has_another_token_gets_no_answer(scene):
     found = scene("strange")
     assert found["code"] == 30
-    assert found["err"].startswith("error: no cluster answers at 127.0.0.1:6397, or it has another token, or ")
+    assert found["err"].startswith("error: the cluster at 127.0.0.1:6397 has another token than RAY_AUTH_TOKEN")
     assert found["join"].startswith("the cluster at 127.0.0.1:6397 has another token than RAY_AUTH_TOKEN")
+
+
+def test_a_machine_that_is_a_node_does_not_join_a_second_time(scene):
+    code, said = scene("strange")["twice"]
+    assert code == 30 and said.startswith("this machine is a node already, of the cluster at 127.0.0.1:6397\n")
+
+
+def test_a_node_with_other_code_is_named_although_its_machine_has_the_sender_s_checkout_too(scene):
+    ((alive, wrong),) = scene("other_code")["first"]
+    assert alive and any(why.startswith("other code than here") for why in wrong)
+
+
+def test_a_node_that_died_is_shown_as_dead_until_it_has_joined_again(scene):
+    found = scene("other_code")
+    assert found["dead"] == [[False, ["it is dead"]]]
+    ((alive, _),) = found["again"]
+    assert alive
 
 
 def test_a_worker_that_is_killed_is_followed_by_another_and_there_is_one_run(scene):

@@ -176,6 +176,16 @@ def test_the_board_of_nodes_says_what_is_wrong_with_each():
     assert four.wrong == ("it is dead",)
 
 
+def test_a_node_that_has_joined_again_is_shown_once_and_one_that_died_until_then():
+    def ray_s(number, host, alive):
+        return {"NodeID": number, "NodeManagerAddress": host, "NodeManagerHostname": host, "Alive": alive}
+
+    known = [ray_s("1", "a", False), ray_s("2", "b", False), ray_s("3", "b", False), ray_s("4", "c", True)]
+    assert [node["NodeID"] for node in census.present(known)] == ["4", "1", "2"]
+    again = [*known, ray_s("5", "a", True), ray_s("6", "a", True)]
+    assert [node["NodeID"] for node in census.present(again)] == ["5", "6", "4", "2"]
+
+
 def test_a_problem_s_files_have_the_same_hash_wherever_they_lie(toy_root, tmp_path_factory):
     problem = catalog.load_problem(toy_root, "double")
     packed = parcel.pack(toy_root, problem)
@@ -297,18 +307,19 @@ def test_a_head_that_is_gone_is_said_at_once(monkeypatch, address):
             engine.connect(address.format(port))
 
 
-def ray_at(found, addresses):
-    """Ray, which finds its node at the address `found`, of a cluster whose nodes have these."""
+def ray_at(found, folders=None):
+    """Ray, which finds its node at the address `found`. `folders` is told where it connected."""
     inits = []
 
     def init(**given):
         inits.append(given.get("_node_ip_address"))
+        if folders is not None:
+            folders.append(os.getcwd())
 
     return inits, SimpleNamespace(
         is_initialized=lambda: False,
         init=init,
         shutdown=lambda: None,
-        nodes=lambda: [{"Alive": True, "NodeManagerAddress": address} for address in addresses],
         util=SimpleNamespace(get_node_ip_address=lambda: found),
     )
 
@@ -324,16 +335,31 @@ def listening(monkeypatch):
 def test_of_two_nodes_that_ray_sees_it_connects_to_the_one_with_an_address_of_this_machine(
     monkeypatch, listening, found, inits
 ):
-    asked, ray = ray_at(found, ["203.0.113.1", "127.0.0.1"])
+    asked, ray = ray_at(found)
     monkeypatch.setattr(engine, "load", lambda: ray)
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["203.0.113.1", "127.0.0.1"])
     engine.connect("auto")
     assert asked == inits
 
 
-def test_where_no_node_is_on_this_machine_that_is_said(monkeypatch, listening):
-    monkeypatch.setattr(engine, "load", lambda: ray_at("203.0.113.1", ["203.0.113.1"])[1])
-    with pytest.raises(InfrastructureError, match=r"no node of the cluster at 127\.0\.0\.1:6379 is on this machine"):
-        engine.connect("auto")
+def test_where_no_node_runs_on_this_machine_that_is_said_before_ray_looks_for_one(monkeypatch, listening):
+    asked, ray = ray_at("203.0.113.1")
+    monkeypatch.setattr(engine, "load", lambda: ray)
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["203.0.113.1", "203.0.113.2"])
+    with pytest.raises(InfrastructureError) as error:
+        engine.connect("203.0.113.1:6379")
+    assert error.value.message == "no node of the cluster at 203.0.113.1:6379 runs on this machine"
+    assert " node --address 203.0.113.1:6379" in error.value.hint and "ray://203.0.113.1:10001" in error.value.hint
+    assert not asked
+
+
+def test_nodes_get_no_folder_of_the_sender_s_to_find_another_podium_in(monkeypatch, listening, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    folders = []
+    monkeypatch.setattr(engine, "load", lambda: ray_at("127.0.0.1", folders)[1])
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["127.0.0.1"])
+    engine.connect("auto")
+    assert folders == ["/"] and os.getcwd() == str(tmp_path)
 
 
 def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
@@ -366,6 +392,35 @@ def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
         finally:
             for each in (ours, theirs):
                 each.kill()
+
+
+@pytest.mark.parametrize(("cards", "refused"), [(1, True), ((Card(id="GPU-7", device=DEVICE),), False)])
+def test_a_machine_is_a_node_once_unless_the_second_has_other_cards(tmp_path, monkeypatch, cards, refused):
+    raylet = tmp_path / "raylet"
+    raylet.symlink_to("/bin/sh")
+    words = [raylet, "-c", "echo; read line", "--gcs-address=10.0.0.1:6379"]
+    runs = {**os.environ, facts.NODE: found(2).model_dump_json()}
+    started = []
+
+    def run(command, **given):
+        started.append(command)
+        return SimpleNamespace(returncode=0, stdout="")
+
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=runs) as other:
+        other.stdout.readline()
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setattr(engine, "load", lambda: None)
+        monkeypatch.setattr(facts, "here", lambda root: found(cards))
+        monkeypatch.setattr(node.subprocess, "run", run)
+        said = r"this machine is a node already, of the cluster at 10\.0\.0\.1:6379\n .* node --stop"
+        with pytest.raises(InfrastructureError, match=said) if refused else contextlib.nullcontext():
+            node.start(ROOT, True, None, "127.0.0.1", lambda line: None)
+        assert bool(started) is not refused
+        started.clear()
+        node.start(ROOT, True, None, "127.0.0.1", lambda line: None, beside=True)
+        assert started
+        other.communicate(b"\n")
 
 
 @pytest.mark.slow(ci=True)

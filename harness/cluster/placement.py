@@ -201,8 +201,8 @@ class Placement:
         return actor.remote(self._task, job.model_dump_json(), [reference])
 
     def has_process(self, actor: Any) -> bool:
-        """Whether Ray has given `actor` a card and a process, which may have said nothing yet. Of all jobs that wait the
-        head is asked once; seldom by Ray's client, where that starts a process on a node."""
+        """Whether Ray has given `actor` a card and a process, which may have said nothing yet. The head is asked once
+        for all jobs that wait; seldom by Ray's client, where that starts a process on a node."""
         with self._asking:
             if time.monotonic() - self._looked > (self.silent_s / 2 if self._by_client else LOOK_S):
                 self._looked = time.monotonic()
