@@ -47,12 +47,13 @@ CLIENTS = 4
 
 def serve(root: Path, port: int) -> None:
     """Run a server that judges on the cluster."""
+    from harness.server.log import say
     from harness.server.program import serve as run
 
     def has() -> dict[str, tuple[str, ...]]:
         return {"CPU": tuple(device.slug for device, count in link.models() for _ in range(count))}
 
-    with Link(ADDRESS, root, patient=True, driver="bench.instant") as link:
+    with Link(ADDRESS, root, patient=True, driver="bench.instant", log=say) as link:
         database = str(root / "results" / "server" / "podium.sqlite")
         run(root, database, "127.0.0.1", port, judge=link.judge, elsewhere=has)
 

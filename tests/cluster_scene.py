@@ -311,8 +311,8 @@ def custom_kernel(data):
         return sum(each["Alive"] for each in self.placement.ray.nodes())
 
     def served(self):
-        """A server that judges on the cluster: a verdict, a node that joins late, one that is deleted while it is
-        judged, and an end in mid-run."""
+        """A server that judges on the cluster: a verdict, a node that joins late and dies, one that is deleted while it
+        is judged, and an end in mid-run."""
         write_competition()
         database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
         client = database.people.add("ada")
@@ -336,8 +336,11 @@ def custom_kernel(data):
             before = until(runners)
             done = submitting(url, client, good)
             said = done.communicate(timeout=PATIENCE_S)[0]
-            node.start(ROOT, False, ADDRESS, "127.0.0.1", print, beside=True)
+            node.start(ROOT, False, ADDRESS, "127.0.0.4", print, beside=True)
             late = until(lambda: (runners() or 0) > before)
+            for raylet in processes("--node_ip_address=127.0.0.4"):
+                os.kill(raylet, signal.SIGKILL)
+            until(lambda: "has left" in (FOLDER / "served.txt").read_text())
             number = send(deleted)
             deleted_judging = until(workers)
             ask = urllib.request.Request(
@@ -345,6 +348,7 @@ def custom_kernel(data):
             )
             urllib.request.urlopen(ask, timeout=60).close()
             deleted_gone = gone(judges)
+            until(lambda: database.queue.submission(number).state != "running")
             state = database.queue.submission(number).state
             number = send(slow)
             judging = until(workers)

@@ -4,6 +4,7 @@ their own, so that nothing reaches them and nothing of them stays. The scenes ar
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,13 @@ def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_en
     assert found["runners"] == found["nodes"] and found["late"], found["log"]
     assert found["submitted"] == 0 and "accepted" in found["said"]
     assert found["judging"] and found["code"] == 0 and found["judges_gone"], found["log"]
+
+
+def test_a_server_s_log_has_where_a_job_is_judged_and_that_a_node_joins_or_leaves(scene):
+    log = scene("served")["log"]
+    assert re.search(r"submission 1, attempt 1: on the cluster: ada\.good: judged on \S+, ", log)
+    assert re.search(r"the node \S+ \(127\.0\.0\.4\) has joined the cluster\n", log)
+    assert re.search(r"the node \S+ \(127\.0\.0\.4\) has left the cluster: \S", log)
 
 
 def test_one_that_is_deleted_while_it_is_judged_leaves_no_judge_on_the_node(scene):

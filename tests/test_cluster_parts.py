@@ -539,6 +539,74 @@ def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root
     assert len(told) == 1 and "it is judged anew when a cluster answers" in told[0]
 
 
+def test_a_link_tells_a_log_of_nodes_and_of_what_happens_to_jobs_and_narrators_the_rest(toy_root, request_of):
+    log, told = [], []
+
+    class Narrator:
+        def __call__(self, line):
+            told.append(("told", line))
+
+        def note(self, line):
+            told.append(("noted", line))
+
+    with Link("auto", toy_root, driver="tests.telling_driver", log=log.append) as way:
+        way.judge(request_of, Narrator())
+    assert log == ["the node box has left the cluster"]
+    assert told == [("told", "mine: test 1 of 2"), ("noted", "mine: attempt 1 is lost: a reason")]
+
+
+def test_a_server_s_log_has_that_its_cluster_is_lost_and_that_one_answers(toy_root, request_of):
+    log = []
+    with Link("auto", toy_root, patient=True, driver="tests.dying_driver", log=log.append) as way:
+        way.judge(request_of)
+        until = time.monotonic() + 30
+        while len(log) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert log == ["the cluster at auto is lost; trying again until one answers", "a cluster answers at auto"]
+
+
+def test_each_node_that_joins_or_leaves_is_one_line_with_why():
+    def ray_s(number, alive, why=""):
+        names = {"NodeManagerHostname": f"box{number}", "NodeManagerAddress": f"10.0.0.{number}"}
+        return {"NodeID": number, "Alive": alive, "DeathReasonMessage": why, **names}
+
+    first = [ray_s("1", True), ray_s("2", True)]
+    assert driver.changes(None, first) == []
+    then = [ray_s("1", True), ray_s("2", False, "its health\n check failed"), ray_s("3", True)]
+    assert driver.changes(driver._alive(first), then) == [
+        "the node box2 (10.0.0.2) has left the cluster: its health check failed",
+        "the node box3 (10.0.0.3) has joined the cluster",
+    ]
+    assert driver.changes(driver._alive(then), then) == []
+
+
+def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_and_steps_are_not(request_of):
+    noted = []
+
+    class Narrator:
+        def __call__(self, line):
+            pass
+
+        def note(self, line):
+            noted.append(line)
+
+    asked = SimpleNamespace(submission=request_of.submission, attempt=1)
+    attempts = Attempts()
+    attempts.begin()
+    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, Narrator())
+    watched._take(asked, {"begun": {"node": "box", "card": "GPU-1"}})
+    watched._take(asked, {"told": "test 1 of 2"})
+    watched._take(asked, {"over": "its process has ended"})
+    late = run(submission="mine").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
+    watched._take(asked, {"run": late, "source_sha256": request_of.submission.sha256})
+    assert noted == [
+        "mine: judged on box, GPU-1",
+        "mine: attempt 1 is lost: its process has ended",
+        "mine: a result of attempt 1 is dropped: it is lost",
+    ]
+    assert attempts.run is None
+
+
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):
     monkeypatch.setattr(link, "AGAIN_S", 3600.0)
     with Link("auto", toy_root, patient=True, driver="tests.dying_driver") as way:

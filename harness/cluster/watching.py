@@ -14,7 +14,7 @@ from harness.cluster.job import ClusterJob, Said
 from harness.errors import InfrastructureError, PodiumError
 from harness.library.judges import END_S
 from harness.model import Run
-from harness.progress import Narrate
+from harness.progress import Narrate, note
 
 if TYPE_CHECKING:
     from harness.cluster.placement import Placement
@@ -115,7 +115,7 @@ class Watched:
         if "begun" in said:
             where = said["begun"]
             again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-            self._narrate(f"{name}: judged on {where['node']}, {where['card']}{again}")
+            note(self._narrate, f"{name}: judged on {where['node']}, {where['card']}{again}")
         elif "told" in said:
             self._narrate(f"{name}: {said['told']}")
         elif "run" in said:
@@ -123,7 +123,7 @@ class Watched:
             if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:
                 self._give_up(job, "it judged another source")
             elif not self._attempts.settle(job.attempt, run):
-                self._narrate(f"{name}: a result of attempt {job.attempt} is dropped")
+                note(self._narrate, f"{name}: a result of attempt {job.attempt} is dropped: it is lost")
             return True
         elif "refused" in said:
             self._give_up(job, f"the node refused it: {'; '.join(said['refused'])}")
@@ -142,7 +142,7 @@ class Watched:
 
     def _give_up(self, job: ClusterJob, why: str) -> None:
         if self._attempts.lost(job.attempt, why):
-            self._narrate(f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
+            note(self._narrate, f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
         self._kill()
 
     def _kill(self) -> None:
