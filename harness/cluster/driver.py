@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster.job import Task, judge_job
-from harness.cluster.placement import Placement
+from harness.cluster.placement import SILENT_S, Placement
 from harness.cluster.watching import Placed
 from harness.errors import InfrastructureError, PodiumError
 from harness.library.request import Request
@@ -32,12 +32,12 @@ LOOK_S = 2.0
 anew at the same address at the next."""
 
 
-def main(task: Task = judge_job) -> None:
-    """Answer until the connection ends. `task` stands in the real one's place in tests of the cluster itself."""
+def main(task: Task = judge_job, silent_s: float = SILENT_S) -> None:
+    """Answer until the connection ends. Tests of the cluster itself have a `task` and `silent_s` of their own."""
     number, address, root, lonely_s = sys.argv[1:]
     answers = _Answers(Connection(int(number)))
     with answers.errors_of(0):
-        placement = Placement(address, Path(root), lonely_s=float(lonely_s), task=task)
+        placement = Placement(address, Path(root), silent_s=silent_s, lonely_s=float(lonely_s), task=task)
         threading.Thread(target=_look, args=(placement, answers), daemon=True).start()
         answers.send(0, answer=None)
         with contextlib.closing(placement):
