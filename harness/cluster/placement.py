@@ -206,12 +206,12 @@ class Placement:
         with self._asking:
             if time.monotonic() - self._looked > (self.silent_s / 2 if self._by_client else LOOK_S):
                 self._looked = time.monotonic()
-                if self._by_client:
-                    asked = self.ray.remote(census.with_process).options(num_cpus=0, max_retries=0).remote()
-                    with contextlib.suppress(self.ray.exceptions.RayError):  # it is asked again
+                with contextlib.suppress(Exception):  # the head is busy, or lost: it is asked again
+                    if self._by_client:
+                        asked = self.ray.remote(census.with_process).options(num_cpus=0, max_retries=0).remote()
                         self._started = set(self.ray.get(asked, timeout=census.ANSWER_S))
-                else:
-                    self._started = census.with_process()
+                    else:
+                        self._started = census.with_process()
             return actor._actor_id.hex() in self._started
 
     def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
