@@ -148,8 +148,8 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
             elapsed += [answer.elapsed_ns for answer in sound]
             probe = case
         else:
-            # The judge's time slice ends within such a pour. A call that waits for nothing runs then. The pour takes two
-            # switches more: a submission could compute for as long, unseen. Behind a gate no null call runs then.
+            # The judge's time slice ends within such a pour. A call that waits for nothing runs then, and two switches
+            # are added to the pour: a submission could compute for as long, unseen. Behind a gate no null call runs.
             answers = [null(case, clocks.of(Manner.GATED), 1) for _ in range(LEAST_CALLS_A_CASE)]
             sound = [answer for answer in answers if answer.void is None]
             found.pour_ns[case.key] = max(answer.pour_ns for answer in sound or answers)
