@@ -18,6 +18,9 @@ from harness.progress import Narrate
 
 JUDGE_S = 0.5
 
+SILENT_S = 15.0
+"""In the place of 60: so long a job that was stopped keeps its card."""
+
 
 class InstantJudge(Judge):
     """Replaces the judging process: it answers in the worker itself, after JUDGE_S."""
@@ -41,4 +44,4 @@ def instant_job(asked: str, parcels: list[Any]) -> Words:
 if __name__ == "__main__":
     from bench.instant import instant_job as task  # by its module's name, by which nodes find it
 
-    driver.main(task)
+    driver.main(task, SILENT_S)

@@ -2,6 +2,8 @@
 
     tell(narrate, Step) ─┬─► narrate.step(Step)      every step, if `narrate` can show a bar (render/progress)
                          └─► narrate(Step.line)      else only the steps that have a line
+    note(narrate, line) ─┬─► narrate.note(line)      if `narrate` keeps a log of what happens, too (server/narration)
+                         └─► narrate(line)
 
 Steps are told between the calls of a submission, never during one, so that showing them costs no measured time.
 """
@@ -41,6 +43,11 @@ def tell(narrate: Narrate, step: Step) -> None:
         show(step)
     elif step.line is not None:
         narrate(step.line)
+
+
+def note(narrate: Narrate, line: str) -> None:
+    """Pass on a `line` that a log has as well: what happened to the evaluation, not how far it is."""
+    getattr(narrate, "note", narrate)(line)
 
 
 def named(narrate: Narrate, who: str, place: str = "") -> Narrate:

@@ -8,6 +8,7 @@ Everything that it starts ends with its process namespace.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT, FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
+HERE = Path(__file__).resolve().parents[1]
 ADDRESS, CLIENT = "127.0.0.1:6397", "ray://127.0.0.1:10001"
 SLEEPS = "import time\ntime.sleep({s})\ndef custom_kernel(data):\n    return data[0] * 2\n"
 PATIENCE_S = 240
@@ -40,12 +42,14 @@ prepare()
 from harness import catalog  # noqa: E402
 from harness.cli import main  # noqa: E402
 from harness.cluster import batch, node  # noqa: E402
+from harness.cluster.job import judge_job  # noqa: E402
 from harness.cluster.pins import Pins  # noqa: E402
 from harness.cluster.placement import Placement  # noqa: E402
 from harness.cluster.watching import JobEnded  # noqa: E402
 from harness.errors import PodiumError  # noqa: E402
 from harness.library.request import Request  # noqa: E402
 from harness.server.store import Database  # noqa: E402
+from tests import mute_tasks  # noqa: E402
 
 
 def processes(word):
@@ -166,6 +170,14 @@ class Scene:
 
         return self.judged("stopped", SLEEPS.format(s=1), act) | {"judges_gone": gone(judges)}
 
+    def mute(self):
+        """Two processes stop before their first word: the first as Ray makes it, the second as it is asked."""
+        self.placement._task = mute_tasks.task
+        try:
+            return self.judged("mute", SLEEPS.format(s=1)) | {"judges_gone": gone(judges)}
+        finally:
+            self.placement._task = judge_job
+
     def cancelled(self):
         begun, placed, ended = threading.Event(), [], []
 
@@ -259,16 +271,48 @@ def custom_kernel(data):
         """Somebody with another token."""
         strange = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
         done = podium("cluster", "--address", ADDRESS, environment=strange)
-        joined = podium("node", "--address", ADDRESS, environment=strange)
-        join = joined.stderr.rpartition("error: ")[2]
-        return {"code": done.returncode, "err": done.stderr[-1000:], "join": join}
+        joined = joining("127.0.0.1", strange)
+        join = joined.stderr.rpartition("Error: ")[2]
+        twice = podium("node", "--address", ADDRESS)
+        return {
+            "code": done.returncode,
+            "err": done.stderr[-1000:],
+            "join": join,
+            "twice": [twice.returncode, twice.stderr.rpartition("error: ")[2]],
+        }
+
+    def other_code(self):
+        """A node with other code, though the sender's checkout is on its machine too; it dies, and joins again."""
+        other, ip = FOLDER / "other", "127.0.0.3"
+        shutil.copytree(HERE / "harness", other / "harness")
+        (other / "harness" / "__init__.py").open("a").write("# another\n")
+        environment = {**os.environ, "PYTHONPATH": str(other)}
+
+        def leave():
+            (raylet,) = processes(f"--node_ip_address={ip}")
+            os.kill(raylet, signal.SIGKILL)
+            until(lambda: any(not node["Alive"] and node["NodeManagerAddress"] == ip for node in ray.nodes()))
+
+        def seen():
+            found = [node for node in self.census()["said"]["nodes"] if node["address"] == ip]
+            return [(node["alive"], node["wrong"]) for node in found]
+
+        ray = self.placement.ray
+        joining(ip, environment).check_returncode()
+        first = seen()
+        leave()
+        dead = seen()
+        joining(ip, environment).check_returncode()
+        again = seen()
+        leave()
+        return {"first": first, "dead": dead, "again": again}
 
     def alive(self):
         return sum(each["Alive"] for each in self.placement.ray.nodes())
 
     def served(self):
-        """A server that judges on the cluster: a verdict, a node that joins late, one that is deleted while it is
-        judged, and an end in mid-run."""
+        """A server that judges on the cluster: a verdict, a node that joins late and dies, one that is deleted while it
+        is judged, and an end in mid-run."""
         write_competition()
         database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
         client = database.people.add("ada")
@@ -292,8 +336,11 @@ def custom_kernel(data):
             before = until(runners)
             done = submitting(url, client, good)
             said = done.communicate(timeout=PATIENCE_S)[0]
-            node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+            node.start(ROOT, False, ADDRESS, "127.0.0.4", print, beside=True)
             late = until(lambda: (runners() or 0) > before)
+            for raylet in processes("--node_ip_address=127.0.0.4"):
+                os.kill(raylet, signal.SIGKILL)
+            until(lambda: "has left" in (FOLDER / "served.txt").read_text())
             number = send(deleted)
             deleted_judging = until(workers)
             ask = urllib.request.Request(
@@ -301,6 +348,7 @@ def custom_kernel(data):
             )
             urllib.request.urlopen(ask, timeout=60).close()
             deleted_gone = gone(judges)
+            until(lambda: database.queue.submission(number).state != "running")
             state = database.queue.submission(number).state
             number = send(slow)
             judging = until(workers)
@@ -351,7 +399,7 @@ def custom_kernel(data):
             threading.Thread(target=act, args=(line,), daemon=True).start()
 
         runs = batch.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
-        node.start(ROOT, False, ADDRESS, "127.0.0.1", print)  # later scenes have two nodes, too
+        node.start(ROOT, False, ADDRESS, "127.0.0.1", print, beside=True)  # later scenes have two nodes, too
         return {
             "killed": len(killed),
             "verdicts": [run.ending.verdict for run in runs],
@@ -432,7 +480,7 @@ def head_died():
             evaluation = subprocess.Popen(command, stdout=log, stderr=log)
         until(stored)  # the one node judges one, then the other
         with held():
-            node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+            node.start(ROOT, False, ADDRESS, "127.0.0.1", print, beside=True)
             until(lambda: "serves" in (FOLDER / "headless.txt").read_text())
             for number in range(3):
                 file = FOLDER / f"headless{number}.py"
@@ -479,7 +527,15 @@ def head_died():
 def begin_cluster(nodes=2):
     node.start(ROOT, True, None, "127.0.0.1", print, port=6397)
     for _ in range(nodes - 1):
-        node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+        node.start(ROOT, False, ADDRESS, "127.0.0.1", print, beside=True)
+
+
+def joining(ip, environment):
+    """`podium node` of one more node of this machine, as it has ended. Its code is where PYTHONPATH says."""
+    code = "import sys; from pathlib import Path; from harness.cluster import node\n"
+    code += "root, address, ip = sys.argv[1:]; node.start(Path(root), False, address, ip, print, beside=True)"
+    command = [sys.executable, "-P", "-c", code, str(ROOT), ADDRESS, ip]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=FOLDER)
 
 
 def podium(*words, environment=None):
@@ -518,9 +574,11 @@ def play_on_one_head(found, chosen):
             "over_the_client",
             "census",
             "strange",
+            "other_code",
             "killed",
             "lost",
             "stopped",
+            "mute",
             "cancelled",
             "interrupted",
             "confined",

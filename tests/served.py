@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import uvicorn
 
 from bench.stand_in import run_of
+from harness.progress import note
 from harness.server import app as application
 from harness.server.dispatcher import Dispatcher
 from harness.server.guard import MOST_CONNECTIONS, patient
@@ -33,17 +34,20 @@ def saying(**words):
 
 class Judge:
     """Replaces the real judge. While `held` it begins but does not finish. `judged`: the requests that it has
-    judged."""
+    judged. `notes`: lines that it tells of each job, for the log too."""
 
     def __init__(self):
         self.judged, self.free = [], threading.Event()
         self.free.set()
         self.failures = 0
+        self.notes = []
 
     def __call__(self, request, narrate, started):
         times = [sha256 for _, sha256 in self.judged].count(request.submission.sha256)
         self.judged.append((request.submission.path, request.submission.sha256))
         narrate("loading (limit 300 s)")
+        for line in self.notes:
+            note(narrate, line)
         assert self.free.wait(60)
         if self.failures:
             self.failures -= 1

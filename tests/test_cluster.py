@@ -4,6 +4,7 @@ their own, so that nothing reaches them and nothing of them stays. The scenes ar
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,8 +98,25 @@ def test_the_census_shows_both_nodes_with_their_versions_and_that_neither_is_cal
 def test_whoever_has_another_token_gets_no_answer(scene):
     found = scene("strange")
     assert found["code"] == 30
-    assert found["err"].startswith("error: no cluster answers at 127.0.0.1:6397, or it has another token, or ")
+    assert found["err"].startswith("error: the cluster at 127.0.0.1:6397 has another token than RAY_AUTH_TOKEN")
     assert found["join"].startswith("the cluster at 127.0.0.1:6397 has another token than RAY_AUTH_TOKEN")
+
+
+def test_a_machine_that_is_a_node_does_not_join_a_second_time(scene):
+    code, said = scene("strange")["twice"]
+    assert code == 30 and said.startswith("this machine is a node already, of the cluster at 127.0.0.1:6397\n")
+
+
+def test_a_node_with_other_code_is_named_although_its_machine_has_the_sender_s_checkout_too(scene):
+    ((alive, wrong),) = scene("other_code")["first"]
+    assert alive and any(why.startswith("other code than here") for why in wrong)
+
+
+def test_a_node_that_died_is_shown_as_dead_until_it_has_joined_again(scene):
+    found = scene("other_code")
+    assert found["dead"] == [[False, ["it is dead"]]]
+    ((alive, _),) = found["again"]
+    assert alive
 
 
 def test_a_worker_that_is_killed_is_followed_by_another_and_there_is_one_run(scene):
@@ -117,6 +135,14 @@ def test_a_worker_that_stops_and_comes_back_does_not_make_a_second_run(scene):
     found = scene("stopped")
     assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 2, 1)
     assert any("nothing was heard of it" in line for line in found["lines"])
+    assert found["judges_gone"]
+
+
+def test_processes_that_stop_before_their_first_word_are_lost_attempts_and_the_next_judges(scene):
+    found = scene("mute")
+    assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 3, 1)
+    lost = [line for line in found["lines"] if "its process said nothing within 20 s of its start" in line]
+    assert len(lost) == 2
     assert found["judges_gone"]
 
 
@@ -163,6 +189,13 @@ def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_en
     assert found["runners"] == found["nodes"] and found["late"], found["log"]
     assert found["submitted"] == 0 and "accepted" in found["said"]
     assert found["judging"] and found["code"] == 0 and found["judges_gone"], found["log"]
+
+
+def test_a_server_s_log_has_where_a_job_is_judged_and_that_a_node_joins_or_leaves(scene):
+    log = scene("served")["log"]
+    assert re.search(r"submission 1, attempt 1: on the cluster: ada\.good: judged on \S+, ", log)
+    assert re.search(r"the node \S+ \(127\.0\.0\.4\) has joined the cluster\n", log)
+    assert re.search(r"the node \S+ \(127\.0\.0\.4\) has left the cluster: \S", log)
 
 
 def test_one_that_is_deleted_while_it_is_judged_leaves_no_judge_on_the_node(scene):

@@ -176,6 +176,16 @@ def test_the_board_of_nodes_says_what_is_wrong_with_each():
     assert four.wrong == ("it is dead",)
 
 
+def test_a_node_that_has_joined_again_is_shown_once_and_one_that_died_until_then():
+    def ray_s(number, host, alive):
+        return {"NodeID": number, "NodeManagerAddress": host, "NodeManagerHostname": host, "Alive": alive}
+
+    known = [ray_s("1", "a", False), ray_s("2", "b", False), ray_s("3", "b", False), ray_s("4", "c", True)]
+    assert [node["NodeID"] for node in census.present(known)] == ["4", "1", "2"]
+    again = [*known, ray_s("5", "a", True), ray_s("6", "a", True)]
+    assert [node["NodeID"] for node in census.present(again)] == ["5", "6", "4", "2"]
+
+
 def test_a_problem_s_files_have_the_same_hash_wherever_they_lie(toy_root, tmp_path_factory):
     problem = catalog.load_problem(toy_root, "double")
     packed = parcel.pack(toy_root, problem)
@@ -297,18 +307,19 @@ def test_a_head_that_is_gone_is_said_at_once(monkeypatch, address):
             engine.connect(address.format(port))
 
 
-def ray_at(found, addresses):
-    """Ray, which finds its node at the address `found`, of a cluster whose nodes have these."""
+def ray_at(found, folders=None):
+    """Ray, which finds its node at the address `found`. `folders` is told where it connected."""
     inits = []
 
     def init(**given):
         inits.append(given.get("_node_ip_address"))
+        if folders is not None:
+            folders.append(os.getcwd())
 
     return inits, SimpleNamespace(
         is_initialized=lambda: False,
         init=init,
         shutdown=lambda: None,
-        nodes=lambda: [{"Alive": True, "NodeManagerAddress": address} for address in addresses],
         util=SimpleNamespace(get_node_ip_address=lambda: found),
     )
 
@@ -324,16 +335,31 @@ def listening(monkeypatch):
 def test_of_two_nodes_that_ray_sees_it_connects_to_the_one_with_an_address_of_this_machine(
     monkeypatch, listening, found, inits
 ):
-    asked, ray = ray_at(found, ["203.0.113.1", "127.0.0.1"])
+    asked, ray = ray_at(found)
     monkeypatch.setattr(engine, "load", lambda: ray)
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["203.0.113.1", "127.0.0.1"])
     engine.connect("auto")
     assert asked == inits
 
 
-def test_where_no_node_is_on_this_machine_that_is_said(monkeypatch, listening):
-    monkeypatch.setattr(engine, "load", lambda: ray_at("203.0.113.1", ["203.0.113.1"])[1])
-    with pytest.raises(InfrastructureError, match=r"no node of the cluster at 127\.0\.0\.1:6379 is on this machine"):
-        engine.connect("auto")
+def test_where_no_node_runs_on_this_machine_that_is_said_before_ray_looks_for_one(monkeypatch, listening):
+    asked, ray = ray_at("203.0.113.1")
+    monkeypatch.setattr(engine, "load", lambda: ray)
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["203.0.113.1", "203.0.113.2"])
+    with pytest.raises(InfrastructureError) as error:
+        engine.connect("203.0.113.1:6379")
+    assert error.value.message == "no node of the cluster at 203.0.113.1:6379 runs on this machine"
+    assert " node --address 203.0.113.1:6379" in error.value.hint and "ray://203.0.113.1:10001" in error.value.hint
+    assert not asked
+
+
+def test_nodes_get_no_folder_of_the_sender_s_to_find_another_podium_in(monkeypatch, listening, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    folders = []
+    monkeypatch.setattr(engine, "load", lambda: ray_at("127.0.0.1", folders)[1])
+    monkeypatch.setattr(engine, "node_addresses", lambda address: ["127.0.0.1"])
+    engine.connect("auto")
+    assert folders == ["/"] and os.getcwd() == str(tmp_path)
 
 
 def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
@@ -366,6 +392,35 @@ def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
         finally:
             for each in (ours, theirs):
                 each.kill()
+
+
+@pytest.mark.parametrize(("cards", "refused"), [(1, True), ((Card(id="GPU-7", device=DEVICE),), False)])
+def test_a_machine_is_a_node_once_unless_the_second_has_other_cards(tmp_path, monkeypatch, cards, refused):
+    raylet = tmp_path / "raylet"
+    raylet.symlink_to("/bin/sh")
+    words = [raylet, "-c", "echo; read line", "--gcs-address=10.0.0.1:6379"]
+    runs = {**os.environ, facts.NODE: found(2).model_dump_json()}
+    started = []
+
+    def run(command, **given):
+        started.append(command)
+        return SimpleNamespace(returncode=0, stdout="")
+
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=runs) as other:
+        other.stdout.readline()
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setattr(engine, "load", lambda: None)
+        monkeypatch.setattr(facts, "here", lambda root: found(cards))
+        monkeypatch.setattr(node.subprocess, "run", run)
+        said = r"this machine is a node already, of the cluster at 10\.0\.0\.1:6379\n .* node --stop"
+        with pytest.raises(InfrastructureError, match=said) if refused else contextlib.nullcontext():
+            node.start(ROOT, True, None, "127.0.0.1", lambda line: None)
+        assert bool(started) is not refused
+        started.clear()
+        node.start(ROOT, True, None, "127.0.0.1", lambda line: None, beside=True)
+        assert started
+        other.communicate(b"\n")
 
 
 @pytest.mark.slow(ci=True)
@@ -415,10 +470,12 @@ def test_a_cluster_to_which_ray_does_not_connect_is_waited_for_with_a_word_and_n
 
 @pytest.fixture
 def stuck(toy_root, monkeypatch):
-    """What a cluster makes of a job that Ray never starts: the lines, and the error. `free`: by Ray's books."""
+    """What a cluster makes of a job that never says a word: the lines, and the error or the run. `free`: by Ray's
+    books. `started`: Ray has given it a process."""
 
-    def judged(request, free):
-        actor = SimpleNamespace(next=SimpleNamespace(remote=lambda: "asked"))
+    def judged(request, free, started=False):
+        number = SimpleNamespace(hex=lambda: "a1")
+        actor = SimpleNamespace(next=SimpleNamespace(remote=lambda: "asked"), _actor_id=number)
         actors = SimpleNamespace(options=lambda **words: SimpleNamespace(remote=lambda *given: actor))
         here = facts.here(toy_root, sandbox=None)
         slug = here.cards[0].device.slug
@@ -432,24 +489,27 @@ def stuck(toy_root, monkeypatch):
         )
         monkeypatch.setattr(engine, "connect", lambda address: ray)
         monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, here)])
+        monkeypatch.setattr(census, "with_process", lambda: {"a1"} if started else set())
         for name in ("HINT_S", "LOOK_AROUND_S"):
             monkeypatch.setattr(watching, name, 0.0)
         monkeypatch.setattr(placement, "HINT_S", 0.0)
-        told, place = [], placement.Placement("auto", toy_root, lonely_s=0.01, pins=Pins(sandbox=False))
+        told, pins = [], Pins(sandbox=False)
+        place = placement.Placement("auto", toy_root, lonely_s=0.01, silent_s=0.1, pins=pins)
 
         looks = iter(range(200))
 
         def wait(asked, timeout):
             next(looks)
             time.sleep(0.02)
-            if told and not free:
+            if told and not free and not started:
                 place._placed.copy().pop().close()
             return [], asked
 
         ray.wait = wait
-        with pytest.raises(InfrastructureError) as error:
-            place.judge(request.model_copy(update={"device": slug}), told.append)
-        return told, error.value
+        try:
+            return told, place.judge(request.model_copy(update={"device": slug}), told.append)
+        except InfrastructureError as error:
+            return told, error
 
     return judged
 
@@ -465,11 +525,86 @@ def test_a_job_whose_nodes_are_busy_waits_until_it_is_ended(stuck, request_of):
     assert isinstance(error, JobEnded) and "waits until a node" in told[0]
 
 
+@pytest.mark.parametrize("free", [True, False])
+def test_a_process_that_never_says_a_word_is_a_lost_attempt_and_the_job_is_placed_again(stuck, request_of, free):
+    told, run = stuck(request_of, free, started=True)
+    assert [line.partition(" is lost")[0] for line in told] == [f"mine: attempt {number}" for number in (1, 2, 3)]
+    assert run.ending.verdict == "infrastructure_error" and "said nothing within 0.1 s" in run.ending.message
+
+
 def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of):
     told = []
     with Link("auto", toy_root, patient=True, driver="tests.dying_driver") as way:
         assert way.judge(request_of, told.append).submission == "mine"
     assert len(told) == 1 and "it is judged anew when a cluster answers" in told[0]
+
+
+def test_a_link_tells_a_log_of_nodes_and_of_what_happens_to_jobs_and_narrators_the_rest(toy_root, request_of):
+    log, told = [], []
+
+    class Narrator:
+        def __call__(self, line):
+            told.append(("told", line))
+
+        def note(self, line):
+            told.append(("noted", line))
+
+    with Link("auto", toy_root, driver="tests.telling_driver", log=log.append) as way:
+        way.judge(request_of, Narrator())
+    assert log == ["the node box has left the cluster"]
+    assert told == [("told", "mine: test 1 of 2"), ("noted", "mine: attempt 1 is lost: a reason")]
+
+
+def test_a_server_s_log_has_that_its_cluster_is_lost_and_that_one_answers(toy_root, request_of):
+    log = []
+    with Link("auto", toy_root, patient=True, driver="tests.dying_driver", log=log.append) as way:
+        way.judge(request_of)
+        until = time.monotonic() + 30
+        while len(log) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert log == ["the cluster at auto is lost; trying again until one answers", "a cluster answers at auto"]
+
+
+def test_each_node_that_joins_or_leaves_is_one_line_with_why():
+    def ray_s(number, alive, why=""):
+        names = {"NodeManagerHostname": f"box{number}", "NodeManagerAddress": f"10.0.0.{number}"}
+        return {"NodeID": number, "Alive": alive, "DeathReasonMessage": why, **names}
+
+    first = [ray_s("1", True), ray_s("2", True)]
+    assert driver.changes(None, first) == []
+    then = [ray_s("1", True), ray_s("2", False, "its health\n check failed"), ray_s("3", True)]
+    assert driver.changes(driver._alive(first), then) == [
+        "the node box2 (10.0.0.2) has left the cluster: its health check failed",
+        "the node box3 (10.0.0.3) has joined the cluster",
+    ]
+    assert driver.changes(driver._alive(then), then) == []
+
+
+def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_and_steps_are_not(request_of):
+    noted = []
+
+    class Narrator:
+        def __call__(self, line):
+            pass
+
+        def note(self, line):
+            noted.append(line)
+
+    asked = SimpleNamespace(submission=request_of.submission, attempt=1)
+    attempts = Attempts()
+    attempts.begin()
+    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, Narrator())
+    watched._take(asked, {"begun": {"node": "box", "card": "GPU-1"}})
+    watched._take(asked, {"told": "test 1 of 2"})
+    watched._take(asked, {"over": "its process has ended"})
+    late = run(submission="mine").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
+    watched._take(asked, {"run": late, "source_sha256": request_of.submission.sha256})
+    assert noted == [
+        "mine: judged on box, GPU-1",
+        "mine: attempt 1 is lost: its process has ended",
+        "mine: a result of attempt 1 is dropped: it is lost",
+    ]
+    assert attempts.run is None
 
 
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):

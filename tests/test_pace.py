@@ -118,7 +118,8 @@ class FakeDevice:
     """Null calls on a device of which only times are known."""
 
     def __init__(self, **times):
-        self.times = {"switches": SWITCHES_NS, "slice": 2.1e6, "scatter": 0.0, "void": None, "gate": 9e3, **times}
+        usual = {"switches": SWITCHES_NS, "slice": 2.1e6, "scatter": 0.0, "void": None, "gate": 9e3}
+        self.times = {**usual, "gate_waits": (0.0, 0.0, 0.0), **times}
         self.asked: Counter = Counter()
 
     encloses = True
@@ -139,6 +140,8 @@ class FakeDevice:
         elif cycles == CYCLES_OF_A_CALL:
             elapsed_ns += 700e3 + (self.times["gate"] if manner.gated else 0.0)
         pour_ns = {SMALL.key: 100e3, LARGE.key: 2.4e6}[case.key]
+        if pour_ns > self.times["slice"]:  # what waits for nothing runs when the judge's time slice ends
+            pour_ns += self.times["gate_waits"][of_this % 3] if manner.gated else SWITCHES_NS
         void = self.times["void"]
         if callable(void):
             void, elapsed_ns = void(of_this), 1.0 if void(of_this) else elapsed_ns
@@ -195,6 +198,13 @@ class TestTheConstants:
         long, at_a_gate = 1e6, 1e6 * 1.003 + DISTURBED_GATED_NS
         found.pour_ns[LARGE.key] = long
         assert found.void(answer(pour_ns=at_a_gate), Manner.GATED, LARGE) is None
+
+    def test_the_usual_time_of_a_pour_longer_than_a_slice_is_that_of_a_null_call_at_its_gate(self):
+        """In a sandwich the null call runs within the pour, which then has two switches in it."""
+        found = FakeDevice(gate_waits=(50e3, 180e3, 90e3)).measured(SMALL, LARGE)
+        assert found.pour_ns[LARGE.key] == 2.4e6 + 180e3, "the longest: a gate makes some wait"
+        free = 2.4e6 + SWITCHES_NS + 170e3
+        assert found.void(answer(pour_ns=free), Manner.GATED, LARGE) is Void.DISTURBED
 
     @pytest.mark.parametrize("pour_ns", [1.3e6, 2.4e6, 24e6])
     def test_a_pour_that_was_interrupted_voids_the_call_however_long_it_is(self, pour_ns):

@@ -95,6 +95,16 @@ def test_what_a_submission_keeps_for_each_case_is_there_when_it_is_over_and_no_p
     assert below(os.getpid()) <= before
 
 
+def test_a_process_has_a_case_when_it_has_loaded_and_another_that_waits(precompilation):
+    """The judge may be busy with a test case of its own, which compiles too, for as long as two take here."""
+    one = precompilation(KEEPS_WHAT_IT_COMPILES, count=1)
+    with closing(one.made):
+        one.made.begin()
+        one.made.feed()
+        assert len(one.kept) == 2
+        await_(SimpleNamespace(feed=lambda: None), lambda: one.kept <= set(os.listdir(one.home)))
+
+
 @pytest.mark.parametrize(
     ("source", "wait_s"),
     [
@@ -193,7 +203,7 @@ def test_a_submission_that_wants_the_device_for_itself_is_judged_again_alone(toy
     def precompilation(self, with_benchmarks):
         asked.append(made(self, with_benchmarks))
         begin = asked[-1].begin
-        asked[-1].begin = lambda: (begin(), await_(asked[-1], lambda: any(p.idle for p in asked[-1]._compilers)))
+        asked[-1].begin = lambda: (begin(), await_(asked[-1], lambda: any(p.loaded for p in asked[-1]._compilers)))
         return asked[-1]
 
     monkeypatch.setattr(entrant.Entrant, "precompilation", precompilation)

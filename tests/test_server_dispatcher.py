@@ -61,6 +61,24 @@ def test_the_log_has_every_state_of_a_submission_and_nobodys_id(server, capfd):
     ]
 
 
+def test_the_log_has_what_happens_to_a_submission_on_a_cluster_and_a_result_that_is_dropped(server, capfd):
+    client = server.person("ada")
+    server.judge.notes = ["ada.mine: judged on box, GPU-1", "ada.mine: attempt 1 is lost: its process\nhas ended"]
+    server.judge.free.clear()
+    number = server.sent(client, saying(score_ns=1))
+    until(lambda: server.judge.judged)
+    (job,) = server.serving.database.queue.running()
+    server.serving.database.queue.put_back(job.job_id, job.attempt, "another server took it over")
+    server.judge.free.set()
+    assert server.over(client, number)["job"]["status"] == "succeeded"
+    lines = [line[20:] for line in capfd.readouterr().err.splitlines() if line.endswith(("GPU-1", "over", "ended"))]
+    assert lines[:3] == [
+        "submission 1, attempt 1: on the cluster: ada.mine: judged on box, GPU-1",
+        "submission 1, attempt 1: on the cluster: ada.mine: attempt 1 is lost: its process has ended",
+        "submission 1, attempt 1: its result is dropped: the attempt is over",
+    ]
+
+
 def test_tests_and_quick_looks_are_on_no_board(server):
     client = server.person("ada")
     for mode in ("test", "benchmark"):

@@ -52,11 +52,33 @@ def tell() -> dict[str, Any]:
     }
 
 
+def with_process() -> set[str]:
+    """The numbers of the living actors that Ray has given a process, whether or not it answers. Runs in a process that
+    is connected to a node, or on one."""
+    from ray._private import state  # public is only what Ray's dashboard is asked for, and `node` starts none
+
+    living = [state.actors(actor_state_name=name) for name in ("PENDING_CREATION", "ALIVE")]
+    return {number for found in living for number, actor in found.items() if actor["Pid"]}
+
+
+def present(known: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of all nodes that Ray knows those that live, and then one for each machine where only dead ones are known: Ray
+    keeps a node that died when its machine has joined again."""
+    ordered = sorted(known, key=lambda node: (not node["Alive"], node["NodeManagerAddress"], node["NodeID"]))
+    machines, found = set(), []
+    for node in ordered:
+        machine = node["NodeManagerAddress"], node["NodeManagerHostname"]
+        if node["Alive"] or machine not in machines:
+            found.append(node)
+        machines.add(machine)
+    return found
+
+
 def take(ray: Any) -> list[Node]:
-    """All nodes that Ray knows, those that live first; each that answers within ANSWER_S with its facts."""
+    """The nodes that are `present`; each that answers within ANSWER_S with its facts."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    known = sorted(ray.nodes(), key=lambda node: (not node["Alive"], node["NodeManagerAddress"], node["NodeID"]))
+    known = present(ray.nodes())
     task = ray.remote(tell)
     asked = {
         node["NodeID"]: task.options(

@@ -3,8 +3,9 @@
     python3 -P -m harness.cluster.driver CONNECTION_FD ADDRESS ROOT LONELY_S
 
 It reads one JSON object a message: `id` and one of judge (a request), end (the id of a job), device, cards, models. It
-answers with the same id: told (a line), and last answer or error. The answer to id 0 says that it is connected. It ends
-with its jobs as soon as the connection ends.
+answers with the same id: told (a line), noted (one for logs, too), and last answer or error. The answer to id 0 says
+that it is connected; what is noted to it, that a node has joined or left. It ends with its jobs as soon as the
+connection ends.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from harness.cluster.job import Task, judge_job
-from harness.cluster.placement import Placement
+from harness.cluster.placement import SILENT_S, Placement
 from harness.cluster.watching import Placed
 from harness.errors import InfrastructureError, PodiumError
 from harness.library.request import Request
@@ -31,30 +32,67 @@ LOOK_S = 2.0
 anew at the same address at the next."""
 
 
-def main(task: Task = judge_job) -> None:
-    """Answer until the connection ends. `task` stands in the real one's place in tests of the cluster itself."""
+def main(task: Task = judge_job, silent_s: float = SILENT_S) -> None:
+    """Answer until the connection ends. Tests of the cluster itself have a `task` and `silent_s` of their own."""
     number, address, root, lonely_s = sys.argv[1:]
     answers = _Answers(Connection(int(number)))
     with answers.errors_of(0):
-        placement = Placement(address, Path(root), lonely_s=float(lonely_s), task=task)
-        threading.Thread(target=_look, args=(placement,), daemon=True).start()
+        placement = Placement(address, Path(root), silent_s=silent_s, lonely_s=float(lonely_s), task=task)
+        threading.Thread(target=_look, args=(placement, answers), daemon=True).start()
         answers.send(0, answer=None)
         with contextlib.closing(placement):
             answers.serve(placement)
 
 
-def _look(placement: Placement) -> None:
+def _look(placement: Placement, answers: _Answers) -> None:
+    known: dict[str, str] | None = None
     while True:
         with contextlib.suppress(Exception):  # what matters is that Ray asks its head
-            placement.ray.nodes()
+            nodes = placement.ray.nodes()
+            for line in changes(known, nodes):
+                answers.send(0, noted=line)
+            known = _alive(nodes)
         _end_if_lost(placement)
         time.sleep(LOOK_S)
+
+
+def changes(known: dict[str, str] | None, nodes: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each of Ray's nodes that has joined or left since those `known` lived, by number with their names.
+    None: nothing is known yet."""
+    alive = _alive(nodes)
+    if known is None:
+        return []
+    whys = {node["NodeID"]: " ".join(node.get("DeathReasonMessage", "").split())[:200] for node in nodes}
+    left = [(name, whys.get(number)) for number, name in known.items() if number not in alive]
+    lines = [f"the node {name} has left the cluster{f': {why}' if why else ''}" for name, why in left]
+    return lines + [f"the node {name} has joined the cluster" for number, name in alive.items() if number not in known]
+
+
+def _alive(nodes: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {
+        node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        for node in nodes
+        if node["Alive"]
+    }
 
 
 def _end_if_lost(placement: Placement | None) -> None:
     """Where Ray's client has lost its head, end as Ray itself ends a process on a node."""
     if placement is not None and not placement.ray.is_initialized():
         os._exit(1)
+
+
+class _Telling:
+    """A job's narrator: each line is a message to whoever asked for the job."""
+
+    def __init__(self, answers: _Answers, number: int) -> None:
+        self._answers, self._number = answers, number
+
+    def __call__(self, line: str) -> None:
+        self._answers.send(self._number, told=str(line))
+
+    def note(self, line: str) -> None:
+        self._answers.send(self._number, noted=str(line))
 
 
 class _Answers:
@@ -109,11 +147,7 @@ class _Answers:
         if "judge" in message:
             request = Request.model_validate(message["judge"])
             try:
-                run = placement.judge(
-                    request,
-                    lambda line: self.send(number, told=str(line)),
-                    lambda job: self._started(number, job),
-                )
+                run = placement.judge(request, _Telling(self, number), lambda job: self._started(number, job))
             finally:
                 self._jobs.pop(number, None)
                 self._ended.discard(number)

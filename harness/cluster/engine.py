@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster import parcel
+from harness.command import typed
 from harness.errors import InfrastructureError, UsageError
 
 INSTALL = (
@@ -152,40 +153,48 @@ def connect(address: str) -> Any:
         address = joined()
     check_listens(address)
     try:
+        here = None if address.startswith("ray://") else node_here(address)
         _init(ray, address)
-        if not address.startswith("ray://") and not is_here(ray.util.get_node_ip_address()):
-            _init_here(ray, address)
+        if here is not None and not is_here(ray.util.get_node_ip_address()):
+            # Ray looks for its node in the list of processes, prefers the head, and takes that node's address for this
+            # machine's. Where two nodes share a list of processes and not a network, nothing would reach this process.
+            ray.shutdown()
+            _init(ray, address, _node_ip_address=here)
     except InfrastructureError:
         raise
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
         said = " ".join(str(error).split())
-        raise InfrastructureError(
-            f"no cluster answers at {address}, or it has another token, or none of its nodes is on this machine: "
-            f"{said[:300]}",
-            START,
-        ) from None
+        refuse_token(said, address)
+        raise InfrastructureError(f"no cluster answers at {address}: {said[:300]}", START) from None
     return ray
 
 
 def _init(ray: Any, address: str, **more: str) -> None:
-    with _hushed():
+    # The current folder comes first on the path of all processes that Ray starts for this one, on every node. A node
+    # that has a checkout at the same path would run that in the place of its own Podium.
+    with _hushed(), contextlib.chdir("/"):
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False, **more)
 
 
-def _init_here(ray: Any, address: str) -> None:
-    """Connect anew, to a node that has one of this machine's addresses. Ray looks for its node in the list of
-    processes, prefers the head, and takes that node's address for this machine's. Where two nodes share a list of
-    processes and not a network, that may be the other one, and then nothing reaches this process."""
-    taken, alive = ray.util.get_node_ip_address(), [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
-    ray.shutdown()
-    here = [each for each in alive if is_here(each)]
+def node_here(address: str) -> str:
+    """The address of a node of the cluster at `address` that runs on this machine. Raises InfrastructureError where
+    there is none, and Ray's errors. Ray itself looks for one for a minute."""
+    here = [each for each in node_addresses(address) if is_here(each)]
     if not here:
         raise InfrastructureError(
-            f"no node of the cluster at {address} is on this machine: Ray found the one at {taken}, and this machine "
-            "does not have that address",
-            "have this machine join: python3 -m harness node --address HOST:PORT",
+            f"no node of the cluster at {address} runs on this machine",
+            f"have it join: {typed('node', '--address', address)}; "
+            f"or reach the cluster without a node: ray://{address.rpartition(':')[0]}:10001",
         )
-    _init(ray, address, _node_ip_address=here[0])
+    return here[0]
+
+
+def node_addresses(address: str) -> list[str]:
+    """Those of all living nodes of the cluster whose head is at `address`, by asking the head. Raises Ray's errors."""
+    core = importlib.import_module("ray._raylet")  # `ray.nodes` takes a node here
+    with _hushed():
+        nodes = core.GcsClient(address=address).get_all_node_info(timeout=LISTEN_S).values()
+    return [node.node_manager_address for node in nodes if node.state == node.ALIVE]
 
 
 def is_here(ip: str) -> bool:

@@ -34,7 +34,7 @@ from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
 from harness.library.request import Request
 from harness.model import Device, Run
-from harness.progress import Narrate
+from harness.progress import Narrate, note
 
 AGAIN_S = 2.0
 """Between two tries to reach a cluster again."""
@@ -56,7 +56,8 @@ class Link:
 
     `patient`: jobs wait while there is no cluster, or no node that may judge them. `driver`: the module that is run as
     the process; tests of the cluster itself have one whose judge answers at once. `tell` is told what the other calls
-    wait for where that takes long; `judge` has its own `narrate`.
+    wait for where that takes long; `judge` has its own `narrate`. `log` is told that a node joins or leaves, and that
+    the cluster is lost or answers again.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class Link:
         patient: bool = False,
         driver: str = DRIVER,
         tell: Narrate = lambda line: None,
+        log: Narrate = lambda line: None,
     ) -> None:
         engine.check_address(address)
         self._patient, self._words = patient, [driver, address, str(root), str(math.inf if patient else LONELY_S)]
-        self._closing, self._tell = threading.Event(), tell
-        self._ray = _RayProcess(self._words, self._lost, tell)
+        self._closing, self._tell, self._log = threading.Event(), tell, log
+        self._ray = _RayProcess(self._words, self._lost, tell, log)
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +106,7 @@ class Link:
             except ClusterLost as error:
                 if not self._patient or self._closing.is_set():
                     raise
-                narrate(f"{name}: {error.message}; it is judged anew when a cluster answers")
+                note(narrate, f"{name}: {error.message}; it is judged anew when a cluster answers")
             while self._ray.lost and not job.closing.wait(LOOK_S):
                 pass
 
@@ -123,19 +125,29 @@ class Link:
 
     def _lost(self) -> None:
         """Connect anew, however long that takes. Runs in the thread that read what the lost process said."""
+        if self._patient and not self._closing.is_set():
+            self._log(f"the cluster at {self._words[1]} is lost; trying again until one answers")
         while self._patient and not self._closing.wait(AGAIN_S):
             with contextlib.suppress(PodiumError):
-                found = _RayProcess(self._words, self._lost)
+                found = _RayProcess(self._words, self._lost, log=self._log)
                 self._ray = found
                 if self._closing.is_set():
                     found.close()
+                else:
+                    self._log(f"a cluster answers at {self._words[1]}")
                 return
 
 
 class _RayProcess:
     """A process of the driver. Raises what connecting raises there. `lost` is called when it ends."""
 
-    def __init__(self, words: list[str], lost: Callable[[], None], tell: Narrate = lambda line: None) -> None:
+    def __init__(
+        self,
+        words: list[str],
+        lost: Callable[[], None],
+        tell: Narrate = lambda line: None,
+        log: Narrate = lambda line: None,
+    ) -> None:
         ours, theirs = socket.socketpair()
         code = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([code, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
@@ -152,7 +164,7 @@ class _RayProcess:
         self._socket, self._connection, self._sending = ours, Connection(os.dup(ours.fileno())), threading.Lock()
         self._address, self._numbers = words[1], itertools.count(1)
         self._asked: dict[int, queue.Queue[dict[str, Any]]] = {0: queue.Queue()}
-        self._then, self._connected, self._tried = lost, False, threading.Event()
+        self._then, self._connected, self._tried, self._log = lost, False, threading.Event(), log
         self.lost = False
         threading.Thread(target=self._read, daemon=True).start()
         try:
@@ -201,6 +213,8 @@ class _RayProcess:
                 ) from None
             if "told" in said:
                 narrate(said["told"])
+            elif "noted" in said:
+                note(narrate, said["noted"])
             elif "error" in said:
                 raise judges.as_raised(**said["error"])
             else:
@@ -214,7 +228,9 @@ class _RayProcess:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 said = json.loads(self._connection.recv_bytes())
-                if (waiting := self._asked.get(said["id"])) is not None:
+                if said["id"] == 0 and "noted" in said:
+                    self._log(said["noted"])
+                elif (waiting := self._asked.get(said["id"])) is not None:
                     waiting.put(said)
         self.lost = True
         self._tried.wait()

@@ -35,11 +35,20 @@ STOP_S = 15.0
 
 
 def start(
-    root: Path, head: bool, address: str | None, ip: str | None, narrate: Narrate, block: bool = False, port: int = PORT
+    root: Path,
+    head: bool,
+    address: str | None,
+    ip: str | None,
+    narrate: Narrate,
+    block: bool = False,
+    port: int = PORT,
+    beside: bool = False,
 ) -> Inventory:
     """Start Ray here; what it was told of this machine. With `block` it returns when Ray has ended.
 
-    `ip` is this machine's address in the cluster (default: Ray finds one). Raises UsageError, InfrastructureError.
+    `ip` is this machine's address in the cluster (default: Ray finds one). `beside`: also where a node with the same
+    cards runs here, as clusters of one machine have them that Podium itself is tried on. Raises UsageError,
+    InfrastructureError.
     """
     if head == (address is not None):
         raise UsageError("a node begins a cluster or joins one", "give --head, or --address HOST:PORT")
@@ -54,6 +63,8 @@ def start(
     if address is not None:
         engine.check_listens(address)
     found = facts.here(root)
+    if not beside:
+        _refuse_twice(found)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments(found, head, address, ip, port)]
     command += ["--block"] if block else []
     try:
@@ -150,12 +161,35 @@ def stop() -> int:
     return len(ended)
 
 
+def _refuse_twice(found: Inventory) -> None:
+    """Raises InfrastructureError where a node runs here that has one of these cards: both would give it to a job. Nodes
+    in other network namespaces are other machines, and a Slurm job beside this one may have other cards."""
+    cards, network = {card.id for card in found.cards}, os.readlink("/proc/self/ns/net")
+    for process in _ours():
+        folder = Path(f"/proc/{process}")
+        with contextlib.suppress(OSError, LookupError, ValueError):  # it ends, or was told by another Podium
+            if (folder / "comm").read_text().strip() != "raylet" or os.readlink(folder / "ns/net") != network:
+                continue
+            told = json.loads(_variables(folder)[facts.NODE])
+            if not cards.isdisjoint(card["id"] for card in told["cards"]):
+                words = (folder / "cmdline").read_text().split("\0")
+                named = (each.partition("=")[2] for each in words if each.startswith("--gcs-address="))
+                raise InfrastructureError(
+                    f"this machine is a node already, of the cluster at {next(named, 'an unknown address')}",
+                    f"to begin or join anew, end that first: {typed('node', '--stop')}",
+                )
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    """Those of the process with this folder in /proc. Raises OSError."""
+    pairs = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
 def _ours() -> Iterator[int]:
     """Processes that run with the variable that `start` sets, but for this one."""
-    mark = f"{facts.NODE}=".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             process, state = int(folder.name), (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            if process != os.getpid() and state != "Z" and any(each.startswith(mark) for each in variables):
+            if process != os.getpid() and state != "Z" and facts.NODE in _variables(folder):
                 yield process

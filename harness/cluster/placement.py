@@ -10,6 +10,7 @@ what `harness.evaluate` raises; a job whose attempts were all lost has the verdi
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import secrets
@@ -65,6 +66,8 @@ class Placement:
         self._nodes: list[Node] = []
         self._parcels: dict[str, tuple[str, Any]] = {}
         self._placed: set[Placed] = set()
+        self._by_client = address.startswith("ray://")
+        self._started, self._looked = set[str](), -math.inf
         self._changing, self._asking = threading.Lock(), threading.Lock()
         self._heard, self._hinted, self._asked = time.monotonic(), False, -math.inf
 
@@ -196,6 +199,20 @@ class Placement:
             label_selector=selector,
         )
         return actor.remote(self._task, job.model_dump_json(), [reference])
+
+    def has_process(self, actor: Any) -> bool:
+        """Whether Ray has given `actor` a card and a process, which may have said nothing yet. The head is asked once
+        for all jobs that wait; seldom by Ray's client, where that starts a process on a node."""
+        with self._asking:
+            if time.monotonic() - self._looked > (self.silent_s / 2 if self._by_client else LOOK_S):
+                self._looked = time.monotonic()
+                with contextlib.suppress(Exception):  # the head is busy, or lost: it is asked again
+                    if self._by_client:
+                        asked = self.ray.remote(census.with_process).options(num_cpus=0, max_retries=0).remote()
+                        self._started = set(self.ray.get(asked, timeout=census.ANSWER_S))
+                    else:
+                        self._started = census.with_process()
+            return actor._actor_id.hex() in self._started
 
     def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
         """Whether a node that lives now may judge `job`, if only it were free."""

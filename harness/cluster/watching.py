@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from harness.cluster.job import ClusterJob, Said
 from harness.errors import InfrastructureError, PodiumError
 from harness.library.judges import END_S
 from harness.model import Run
-from harness.progress import Narrate
+from harness.progress import Narrate, note
 
 if TYPE_CHECKING:
     from harness.cluster.placement import Placement
@@ -56,7 +57,7 @@ class Watched:
         """Place `job` and watch it until it has its run or is lost. Raises JobEnded, UsageError, ProblemError,
         InfrastructureError where no node may judge it."""
         self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
-        asked, looked = self._present.next.remote(), 0.0
+        asked, looked, started = self._present.next.remote(), 0.0, math.inf
         placed = heard = fitting = time.monotonic()
         while True:
             if self._placed.closing.is_set():
@@ -74,10 +75,16 @@ class Watched:
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if now - placed > HINT_S and self._placement.hint_is_due():
+                if self._placement.has_process(self._present):
+                    started = min(started, now)
+                if now - started > self._placement.silent_s:
+                    self._give_up(job, f"its process said nothing within {self._placement.silent_s:g} s of its start")
+                    return
+                if now - placed > HINT_S and started > now and self._placement.hint_is_due():
                     self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
-                if self._placement.may_run(job, self._avoid) and (
-                    now - placed < self._placement.lonely_s or self._placement.anybody(job)
+                if started <= now or (
+                    self._placement.may_run(job, self._avoid)
+                    and (now - placed < self._placement.lonely_s or self._placement.anybody(job))
                 ):
                     fitting = now
                 elif now - fitting > self._placement.lonely_s:
@@ -108,7 +115,7 @@ class Watched:
         if "begun" in said:
             where = said["begun"]
             again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-            self._narrate(f"{name}: judged on {where['node']}, {where['card']}{again}")
+            note(self._narrate, f"{name}: judged on {where['node']}, {where['card']}{again}")
         elif "told" in said:
             self._narrate(f"{name}: {said['told']}")
         elif "run" in said:
@@ -116,7 +123,7 @@ class Watched:
             if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:
                 self._give_up(job, "it judged another source")
             elif not self._attempts.settle(job.attempt, run):
-                self._narrate(f"{name}: a result of attempt {job.attempt} is dropped")
+                note(self._narrate, f"{name}: a result of attempt {job.attempt} is dropped: it is lost")
             return True
         elif "refused" in said:
             self._give_up(job, f"the node refused it: {'; '.join(said['refused'])}")
@@ -135,7 +142,7 @@ class Watched:
 
     def _give_up(self, job: ClusterJob, why: str) -> None:
         if self._attempts.lost(job.attempt, why):
-            self._narrate(f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
+            note(self._narrate, f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
         self._kill()
 
     def _kill(self) -> None:

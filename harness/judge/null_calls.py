@@ -147,6 +147,12 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
             found.pour_ns[case.key] = float(np.median([answer.pour_ns for answer in sound or answers]))
             elapsed += [answer.elapsed_ns for answer in sound]
             probe = case
+        else:
+            # The judge's time slice ends within such a pour. A call that waits for nothing runs then. The pour takes two
+            # switches more: a submission could compute for as long, unseen. Behind a gate no null call runs then.
+            answers = [null(case, clocks.of(Manner.GATED), 1) for _ in range(LEAST_CALLS_A_CASE)]
+            sound = [answer for answer in answers if answer.void is None]
+            found.pour_ns[case.key] = max(answer.pour_ns for answer in sound or answers)
     if probe is None or len(elapsed) < CALLS // 8:
         reasons = "".join(f"; {count} {reason.value}" for reason, count in voids.most_common())
         raise Unusable(f"too few calls that compute nothing could be timed: {len(elapsed)}{reasons}")

@@ -15,6 +15,7 @@ import contextlib
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -30,6 +31,10 @@ from harness.model import Case
 
 PROCESSES, PROCESSORS_EACH = 3, 4
 """Processes besides the judged one, and processors needed for each. Compilers take a processor or two each."""
+
+AT_ONCE = 2
+"""Cases that a process has: one that it compiles and one that waits. The judge deals between test cases only, and each
+of these takes seconds to compile."""
 
 COMPILERS = ("triton", "harness.hip", "load_inline", "torch.compile")
 """A source with one of these words probably compiles."""
@@ -49,7 +54,7 @@ def compilers(device_kind: str) -> int:
 
 class Precompilation:
     """`new_session` starts a process. `cases` are taken from the end. `clock` has a call made. Nothing runs before
-    `begin`. The thread that deals must call `feed` from time to time to keep the processes busy.
+    `begin`. The thread that deals must call `feed` from time to time, after each test case, to keep the processes busy.
 
     `began`: other processes of the submission ran. A failed call may have lacked the memory that they took.
     """
@@ -77,11 +82,13 @@ class Precompilation:
         for compiler in self._compilers if not self.began else ():
             compiler.start()
             self.began = True
+        self.feed()  # each has a case when it has loaded the submission
 
     def feed(self) -> None:
-        """Give a case to each idle process."""
+        """Give a case to each process that has room for one."""
         for compiler in self._compilers if self.began else ():
-            if compiler.idle and self._cases:
+            compiler.tidy()
+            if compiler.has_room and self._cases:
                 case = self._cases.pop()
                 try:
                     compiler.give(self._new_series("precompilation", case))
@@ -101,20 +108,31 @@ class _Compiler:
         self._session, self._path, self._clock, self._torch_device = session, path, clock, torch_device
         self._given: queue.SimpleQueue[tuple[Series, Call] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._open = ExitStack()
-        self.idle = False
+        self._open: deque[ExitStack] = deque()
+        self._all, self._done = 0, 0
+        self.loaded = False
+
+    @property
+    def has_room(self) -> bool:
+        return self._all - self._done < AT_ONCE
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._compile, daemon=True)
         self._thread.start()
 
     def give(self, series: AbstractContextManager[Series]) -> None:
-        """Deal a call of this series, after closing the one before. Raises InfrastructureError."""
-        self._open.close()
-        opened = self._open.enter_context(series)
-        call = opened.deal(everything=False)
-        self.idle = False
+        """Deal a call of this series. Raises InfrastructureError."""
+        with ExitStack() as stack:
+            opened = stack.enter_context(series)
+            call = opened.deal(everything=False)
+            self._open.append(stack.pop_all())
+        self._all += 1
         self._given.put((opened, call))
+
+    def tidy(self) -> None:
+        """Close the series whose calls have been made."""
+        while len(self._open) > self._all - self._done:
+            self._open.popleft().close()
 
     def close(self) -> None:
         self._given.put(None)
@@ -122,7 +140,8 @@ class _Compiler:
             self._session.end()  # ends the thread's wait for an answer
             self._thread.join()
         self._session.kill()
-        self._open.close()
+        for opened in self._open:
+            opened.close()
 
     def _compile(self) -> None:
         # Failures here are ignored: the judged process will show them.
@@ -131,10 +150,10 @@ class _Compiler:
                 torch.cuda.set_device(self._torch_device)  # the current device is a setting of each thread
             self._session.prepare()
             self._session.load(self._path, alone=False)
-            self.idle = True
+            self.loaded = True
             for series, call in self._calls():
                 self._clock.time(self._session, series.stage, call, call.case.label)
-                self.idle = True
+                self._done += 1
 
     def _calls(self) -> Iterator[tuple[Series, Call]]:
         while (given := self._given.get()) is not None:

@@ -299,6 +299,7 @@ class Dispatcher:
         self._failures.forget(job.job_id)
         # A second attempt finds its own run stored, and continues with the step that failed.
         if not self._queue.end(job.job_id, job.attempt, state, error, row) and self._queue.run(run.id) is None:
+            say(f"submission {job.id}, attempt {job.attempt}: its result is dropped: the attempt is over")
             return
         removal.settle(self._serving.database, self._serving.root, job.id)
         told.state(state, error, run.id)

@@ -32,6 +32,11 @@ class Told:
         self._publish("step", line=said)
         self._write(said)
 
+    def note(self, line: str) -> None:
+        """Publish the line, which is of what happened to the job on a cluster, and log it."""
+        say(f"submission {self._job.id}, attempt {self._job.attempt}: on the cluster: {one_line(line)}")
+        self(line)
+
     def step(self, step: Step) -> None:
         """Publish the judge's present case and how many of how many are done."""
         self._publish(
