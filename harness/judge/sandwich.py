@@ -227,11 +227,12 @@ class Sandwich:
 
     def _memory_for(self, session: Session, needed: int) -> DeviceArena:
         """New memory. If there is not enough, what the worker's calls so far have left to torch is freed first: later
-        calls allocate in this memory."""
+        calls allocate in this memory. So is what the judge's own torch keeps, which no other may use."""
         try:
             return DeviceArena.create_on(self._memory, needed)
         except OSError:
             session.trim()
+            torch.cuda.empty_cache()
         try:
             return DeviceArena.create_on(self._memory, needed)
         except OSError as error:
