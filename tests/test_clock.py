@@ -17,6 +17,7 @@ from harness.errors import InfrastructureError
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
 from harness.judge.clocks import Clocks
+from harness.judge.deadline import Deadline
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
@@ -86,12 +87,46 @@ def test_if_a_gpu_s_memory_is_short_the_worker_frees_its_own_and_another_call_is
     monkeypatch.setattr(subject._series.dealer, "deal", dealt)
     monkeypatch.setattr(session, "trim", lambda: [steps.append("trim"), trim()])
     if kind == "cpu":
-        with pytest.raises(type(short)):
+        with pytest.raises(InfrastructureError, match="9 bytes"):
             caller.put(session, subject._series, StopClock(), everything=True)
         assert steps == ["deal"]
         return
     check, _ = caller.put(session, subject._series, StopClock(), everything=True)
     assert steps == ["deal", "trim", "deal"] and check.verdict is Verdict.ACCEPTED
+    steps.clear()
+    subject._series.call = None
+    assert subject.null().void is None and steps == ["deal", "trim", "deal"], "a null call's inputs need memory too"
+
+
+@pytest.mark.parametrize("of_what", ["dealing", "checking"])
+def test_a_memory_that_a_submission_keeps_full_is_an_error_that_is_reported_and_no_crash(worker, monkeypatch, of_what):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    caller, session = subject._caller, subject.session
+    caller._device = caller._device.model_copy(update={"kind": "cuda"})
+
+    def none_left(*what, **how):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 bytes")
+
+    if of_what == "dealing":
+        monkeypatch.setattr(subject._series.dealer, "deal", none_left)
+    else:
+        monkeypatch.setattr(caller, "_check", none_left)
+    with pytest.raises(InfrastructureError, match=r"^the device's memory is full: CUDA out of memory\n"):
+        caller.put(session, subject._series, StopClock(), everything=True)
+
+
+@pytest.mark.parametrize("time_is_up", [False, True])
+def test_a_null_call_that_fails_is_nobodys_fault_unless_the_evaluations_time_is_up(worker, time_is_up):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    subject._caller._deadline = Deadline(0.0 if time_is_up else 60.0)
+    os.kill(subject.session.leash.pid, signal.SIGKILL)
+    if time_is_up:
+        with pytest.raises(Fault) as caught:
+            subject.null()
+        assert caught.value.ending.verdict is Verdict.TIMEOUT
+    else:
+        with pytest.raises(InfrastructureError, match="a call that computes nothing failed: the process was killed"):
+            subject.null()
 
 
 @pytest.mark.parametrize("mends", [True, False])

@@ -3,7 +3,7 @@ and that a process which makes null calls has loaded nothing of its submission."
 
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -13,16 +13,21 @@ import torch
 
 from harness import catalog
 from harness.catalog.config import load_config
+from harness.errors import InfrastructureError
 from harness.judge.clock import Answer, Void
 from harness.judge.duel import duel
 from harness.judge.evaluate import evaluate
 from harness.judge.null_calls import Constants, constant
+from harness.judge.null_worker import NullWorker
 from harness.judge.offsets import CALLS, DROPPED, LEAST_SOUND, MOST_NS, Offsets
 from harness.judge.pace import Pace
+from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting, new_sitting
 from harness.machine.device import detect
-from harness.model import Case, Manner
+from harness.model import Case, Manner, Verdict
+from harness.sandbox import tiers
 from harness.wire.arena import Arena, layout
 from harness.wire.tree import flatten
 from harness.worker import calls
@@ -213,6 +218,18 @@ def test_in_a_duel_both_are_measured_before_either_loads_and_when_both_have_ende
     assert steps[-8:] == ["find", "find", "load", "load", "end", "end", ("excess", 2e3), ("excess", 2e3)]
     cases = len(problem.cases_for("cpu").benchmark)
     assert sorted(lowered) == sorted([(200.0, 1800.0), (700.0, 1300.0)] * cases)
+
+
+def test_a_null_worker_that_does_not_get_ready_is_nobodys_fault(toy_root, monkeypatch):
+    problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+
+    def fails(self):
+        raise Fault(Verdict.RUNTIME_ERROR, "the process was killed")
+
+    monkeypatch.setattr(Session, "prepare", fails)
+    null = NullWorker(Reference(problem, device), device, 1, None, False, tiers.strongest(device))
+    with closing(null), pytest.raises(InfrastructureError, match="own worker failed: the process was killed"):
+        null.ready()
 
 
 def told(monkeypatch):

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -167,6 +168,22 @@ def test_whoever_says_something_unasked_before_it_quits_is_found_out(worker):  #
     assert subject.session._channel.awaits(30)
     with pytest.raises(Fault, match="a message that nobody had asked for"):
         subject.session.finish()
+
+
+@pytest.mark.parametrize("op", ["load", "set up", "trim"])
+def test_whatever_runs_a_submissions_code_counts_against_the_time_of_its_process(by_hand, op):
+    """A submission may have replaced what frees memory."""
+    session, far = by_hand
+    clock = iter(range(0, 1000, 10))
+    session.allowance = Allowance(25.0, lambda: next(clock))
+    session._receive_within, session._foreign, session.map = (lambda *what: {}), None, lambda arena: None
+    asks = {
+        "load": lambda: session.load(Path("x.py")),
+        "set up": lambda: session.set_up(None, {}, "a case"),
+        "trim": session.trim,
+    }
+    asks[op]()
+    assert far.receive(1)["op"] == op and session.allowance.left_s() == 15.0
 
 
 def test_a_failure_is_told_in_so_many_words_and_no_more():

@@ -164,7 +164,13 @@ class Caller:
         self, session: Session, series: Series, clock: Clock, everything: bool, probe: Case | None = None
     ) -> tuple[CaseCheck | None, Answer]:
         """Deal a call, have it timed and check its outputs. A void call may have no check. The outputs of a `probe`, a
-        call of another case among the timed ones, are not tallied. Raises FailedCall, Fault."""
+        call of another case among the timed ones, are not tallied. Raises FailedCall, Fault, InfrastructureError."""
+        with _no_memory_is_no_crash():
+            return self._put(session, series, clock, everything, probe)
+
+    def _put(
+        self, session: Session, series: Series, clock: Clock, everything: bool, probe: Case | None
+    ) -> tuple[CaseCheck | None, Answer]:
         if self._deadline is not None:
             self._deadline.check()
         began = time.monotonic()
@@ -197,7 +203,7 @@ class Caller:
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, _done(answer, void)
 
-    def _deal(self, session: Session, series: Series, everything: bool, probe: Case | None) -> Call:
+    def _deal(self, session: Session, series: Series, everything: bool, probe: Case | None = None) -> Call:
         """Deal a call. If a GPU's memory is short, the worker gives back what torch keeps for later, and another is
         dealt. A step of a loop cannot be dealt again."""
         try:
@@ -238,9 +244,16 @@ class Caller:
 
     def put_null(self, session: Session, series: Series, clock: Clock, cycles: int = 1) -> Answer:
         """Make a null call with the memory layout of the last call dealt. It computes nothing; on a GPU it waits for
-        `cycles` clock cycles."""
-        call = series.call or series.deal(everything=False)
-        answer = clock.time(session, series.stage, call, series.case.label, cycles)
+        `cycles` clock cycles. No submission is to blame if it fails. Raises InfrastructureError then, or Fault if the
+        evaluation's time is up."""
+        with _no_memory_is_no_crash():
+            call = series.call or self._deal(session, series, everything=False)
+            try:
+                answer = clock.time(session, series.stage, call, series.case.label, cycles)
+            except Fault as fault:
+                if self._deadline is not None:
+                    self._deadline.check()
+                raise InfrastructureError(f"a call that computes nothing failed: {fault}") from fault
         return _done(answer, self.constants.void(answer, clock.manner, series.case))
 
     def _check(
@@ -273,6 +286,16 @@ class Caller:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
         words = [self._problem.argument, self._path, case.label, "--seed", str(seed), "--device", device]
         return typed("replay", *words, *(["--target", self.emulates] if self.emulates else []))
+
+
+@contextmanager
+def _no_memory_is_no_crash() -> Iterator[None]:
+    """Report that a GPU's memory is full: the worker, or another program, may hold it. Raises InfrastructureError."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).partition(". ")[0]
+        raise InfrastructureError(f"the device's memory is full: {said}", "see what else uses the device") from error
 
 
 def worst_of(checks: list[CaseCheck]) -> CaseCheck:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from harness.errors import InfrastructureError
 from harness.judge.deadline import Deadline
 from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.session import Session
 from harness.model import Device, Isolation
 from harness.sandbox.scratch import scratch
@@ -33,8 +35,12 @@ class NullWorker:
         self._prepared = False
 
     def ready(self) -> Session:
+        """Raises InfrastructureError if it cannot be made ready."""
         if not self._prepared:
-            self.session.prepare()
+            try:
+                self.session.prepare()
+            except Fault as fault:
+                raise InfrastructureError(f"the judge's own worker failed: {fault}") from fault
             self._prepared = True
         return self.session
 

@@ -40,12 +40,12 @@ class Offsets:
     def excess_ns(self, offset_ns: float, null: Session) -> float:
         """Return by how much null calls of `null`, a worker of the judge's own, are faster now than the process whose
         offset was `offset_ns` saw them, in ns, or 0. So much less is to be subtracted. That process must have ended: it
-        could slow them. Slower ones count for nothing. Raises Fault."""
+        could slow them. Slower ones count for nothing. Raises what put_null does."""
         found_ns = self._measure(null)
         return 0.0 if found_ns is None else max(offset_ns - found_ns, 0.0)
 
     def _measure(self, session: Session) -> float | None:
-        """None where the judge's clock does not enclose calls, or if too few could be timed. Raises Fault."""
+        """None where the judge's clock does not enclose calls, or if too few could be timed."""
         constants = self._caller.constants
         if not self._clocks.encloses or Manner.SANDWICH not in constants.by_manner:
             return None

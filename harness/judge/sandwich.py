@@ -100,6 +100,8 @@ class Sandwich:
         # A null call allocates nothing. Its worker lives through the run and must not hold memory of its largest cases.
         regions = {"arena": call.arena, **({"pool": self._pool(session, call)} if null is None else {})}
         gated, long = self.manner.gated, self.manner.long
+        if gated or long:
+            _words(session)  # mapped now: while a long call runs, the judge asks the device for nothing
         asked = request(call, "armed", null, gated=gated, long=long, events=self.asks_events)
         turn = session.begin(asked, label)
         with _no_collection():
@@ -225,11 +227,12 @@ class Sandwich:
 
     def _memory_for(self, session: Session, needed: int) -> DeviceArena:
         """New memory. If there is not enough, what the worker's calls so far have left to torch is freed first: later
-        calls allocate in this memory."""
+        calls allocate in this memory. So is what the judge's own torch keeps, which no other may use."""
         try:
             return DeviceArena.create_on(self._memory, needed)
         except OSError:
             session.trim()
+            torch.cuda.empty_cache()
         try:
             return DeviceArena.create_on(self._memory, needed)
         except OSError as error:

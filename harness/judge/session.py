@@ -136,7 +136,8 @@ class Session:
 
     def trim(self) -> None:
         """Have the worker give back the device memory that torch keeps for later. Raises Fault."""
-        self._ask({"op": "trim"}, self.limits.call_s, "giving memory back")
+        with self.allowance.spent():
+            self._ask({"op": "trim"}, self.limits.call_s, "giving memory back")
 
     def set_up(self, arena: Arena, request: Message, key: str) -> None:
         """Have the worker build the data that its calls need from `request`, whose tensors lie in `arena`."""
@@ -280,8 +281,7 @@ class Session:
         return answer[kind]
 
     def _limit_s(self, limit_s: float) -> float:
-        limit_s = min(limit_s, self.allowance.left_s())
-        return limit_s if self.deadline is None else min(limit_s, self.deadline.left_s())
+        return min(limit_s, self.allowance.left_s(), limit_s if self.deadline is None else self.deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"

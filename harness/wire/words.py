@@ -56,7 +56,8 @@ class Words:
         return bool(self._word(DONE).value == turn)
 
     def close(self) -> None:
-        """End the mapping on the device. Waits for the device."""
+        """End the mapping on the device. Waits for the device: a write to it may still be enqueued."""
+        self._driver.cuCtxSynchronize()
         self._driver.cuMemHostUnregister(self._host)
 
     def _write(self, offset: int, turn: int) -> None:
