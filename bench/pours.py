@@ -1,0 +1,135 @@
+"""Measures how long pours of more than a time slice take, and whether work can hide in one.
+
+    python bench/pours.py [--device auto] [--out DIR] [--seconds 60]        GPUs of NVIDIA's only
+
+For inputs of each size null calls are made in three manners. In a `sandwich` the call runs when the judge's slice ends
+within the pour. `stopped`, nothing waits to run, and the judge takes the least of such pours as the usual one. `gated`
+is how the calls of such a case are timed: what it has more than `stopped` is what an honest call needs. `room` is what
+a pour may have more before its call is void. It must be above that, and below two switches (`constant`).
+
+Then an honest submission and one that hides work are timed `gated`. The latter zeroes a word within its input and has a
+stream without a gate wait until the pour has overwritten it. So that stream computes what lies before the word when the
+judge's slice ends. `void` counts the calls, of CALLS, whose pour took too long. Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path.cwd())
+
+
+from bench.experiment import ONE_PASS, judging, measuring, not_measured, options, report, toy
+from harness.judge.clock import Answer
+from harness.model import Case, Manner
+
+NAME = "pours"
+SIZES = (1 << 26, 1 << 28, 3 << 27, 1 << 29, 3 << 28)
+"""Elements of float32: 0.25 to 3 GiB."""
+
+CALLS, DROPPED = 30, 3
+MANNERS = (Manner.SANDWICH, Manner.STOPPED, Manner.GATED)
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.4)
+"""The share of the elements that are computed within the pour."""
+
+SOURCE = """
+import ctypes
+
+SHARE = {share}
+driver, side = ctypes.CDLL("libcuda.so.1"), None
+NOT_ZERO = 2  # CU_STREAM_WAIT_VALUE_AND, cuda.h
+
+def custom_kernel(data):
+    global side
+    x = data[0]
+    y, early = torch.empty_like(x), int(x.numel() * SHARE)
+    if early:
+        side = side or torch.cuda.Stream()
+        word = x[early + early // 2 :][:1]
+        with torch.cuda.stream(side):
+            word.zero_()
+            place, what = ctypes.c_uint64(word.data_ptr()), ctypes.c_uint32(0xFFFFFFFF)
+            stream = ctypes.c_void_p(side.cuda_stream)
+            assert driver.cuStreamWaitValue32_v2(stream, place, what, ctypes.c_uint(NOT_ZERO)) == 0
+            torch.add(x[:early], 1, out=y[:early])
+        torch.cuda.current_stream().wait_stream(side)
+    torch.add(x[early:], 1, out=y[early:])
+    return y
+"""
+
+
+def main() -> None:
+    given = options(__doc__, 60)
+    if given.device.kind != "cuda":
+        not_measured(NAME, given.device, "two processes share only a GPU of NVIDIA's in this way")
+        return
+    cases = [Case(parameters={"variant": "A", "elements": elements}) for elements in (1 << 20, *SIZES)]
+    rows: list[dict[str, Any]] = []
+    hidden: list[dict[str, Any]] = []
+    end = time.monotonic() + given.seconds
+    with measuring(given.device):
+        for share in SHARES:
+            with tempfile.TemporaryDirectory() as folder:
+                made = toy(Path(folder), ONE_PASS, [case.parameters for case in cases], SOURCE.format(share=share))
+                with judging(given.device, *made) as judge:
+                    for case in cases[1:]:
+                        if not share:
+                            rows.append(pours(judge, case))
+                        if time.monotonic() < end:
+                            hidden.append({"share": share, **calls(judge, case)})
+    report(NAME, given.device, "what is computed within a pour", hidden, pours=rows)
+    for row in rows:
+        print(row)
+
+
+def pours(judge: Any, case: Case) -> dict[str, Any]:
+    """The pours of null calls in each manner: least and median."""
+    caller, clocks = judge.entrant.caller, judge.entrant.clocks
+    row: dict[str, Any] = {"GiB": case.parameters["elements"] / (1 << 28)}  # type: ignore[operator]
+    with judge.series(case) as series:
+        for manner in MANNERS:
+            clock, null = clocks.of(manner), judge._null.ready()
+            taken = [caller.put_null(null, series, clock).pour_ns / 1e3 for _ in range(DROPPED + CALLS)][DROPPED:]
+            row |= {f"{manner.value}, least": min(taken), f"{manner.value}, median": statistics.median(taken)}
+            row |= {f"{manner.value}, most": max(taken)}
+    usual_ns, constants = caller.constants.pour_ns[case.key], caller.constants
+    return {
+        **row,
+        "usual": usual_ns / 1e3,
+        "room": constants._more_ns(usual_ns, Manner.GATED) / 1e3,
+        "constant": constants.of(Manner.SANDWICH) / 1e3,
+    }
+
+
+def calls(judge: Any, case: Case) -> dict[str, Any]:
+    """The submission's gated calls: their latency, and how many are right and not void."""
+    caller, clock = judge.entrant.caller, judge.entrant.clocks.of(Manner.GATED)
+    found: list[Answer] = []
+    right = 0
+    with judge.series(case) as series, judge.entrant.session() as session:
+        caller.put(session, series, judge.entrant.clocks.for_checks, everything=False)
+        for _ in range(DROPPED + CALLS):
+            check, answer = caller.put(session, series, clock, everything=False)
+            found.append(answer)
+            right += answer.void is None and check is not None and check.verdict.value == "accepted"
+        session.finish()
+    sound = [answer.elapsed_ns for answer in found[DROPPED:] if answer.void is None]
+    constant_ns = caller.constants.of(Manner.GATED)
+    return {
+        "GiB": case.parameters["elements"] / (1 << 28),  # type: ignore[operator]
+        "latency": (statistics.median(sound) - constant_ns) / 1e3 if sound else None,
+        "pour": statistics.median(answer.pour_ns for answer in found[DROPPED:]) / 1e3,
+        "right": right,
+        "void": sorted(answer.void.value for answer in found if answer.void is not None)[:3],
+        "voids": sum(answer.void is not None for answer in found),
+    }
+
+
+if __name__ == "__main__":
+    main()
