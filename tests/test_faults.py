@@ -473,6 +473,29 @@ class TestADeviceThatDisappears:
         assert main(["--root", str(toy_root), "eval", "double", "--quick"]) == 30
         assert "no longer answers" in capsys.readouterr().err and stored(toy_root) == []
 
+    @pytest.mark.parametrize("answers", [False, True])
+    def test_while_the_judge_uses_it_is_no_crash_and_a_fault_of_the_judge_s_is(
+        self, toy_root, monkeypatch, capsys, answers
+    ):
+        """A fake: torch fails in the judge while it checks an answer. The device answers afterwards, or not."""
+
+        def broken(*_, **__):
+            raise torch.AcceleratorError("CUDA error: unknown error")
+
+        def asked(device):
+            if not answers:
+                raise InfrastructureError(f"{device.name} no longer answers", "look at it")
+
+        monkeypatch.setattr("harness.judge.calls.Caller._check", broken)
+        monkeypatch.setattr("harness.machine.device.check_answers", asked)
+        submit(toy_root, "honest", "def custom_kernel(data):\n    return data[0] * 2\n")
+        if answers:
+            with pytest.raises(torch.AcceleratorError):
+                main(["--root", str(toy_root), "eval", "double", "--quick"])
+        else:
+            assert main(["--root", str(toy_root), "eval", "double", "--quick"]) == 30
+            assert "no longer answers" in capsys.readouterr().err and stored(toy_root) == []
+
     def test_is_noticed_when_it_is_asked(self, monkeypatch):
         def gone(*_, **__):
             raise torch.AcceleratorError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")

@@ -33,6 +33,7 @@ from harness.judge.reply import Fault
 from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
+from harness.machine.device import answering
 from harness.machine.neighbours import Neighbours
 from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, about, named, tell
@@ -86,7 +87,7 @@ def duel(
     # Two workers are alive at once, so a case must fit twice.
     half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
     sampling, master_seed = config.sampling(device.kind, quick=False), new_master_seed()
-    with ExitStack() as stack:
+    with answering(device), ExitStack() as stack:
         assembly = Assembly(open_reference(problem, device), half, sampling, pairs=pairs)
         sides = tuple(
             Side(submission.name, stack.enter_context(assembly.entrant(submission, master_seed, told)))

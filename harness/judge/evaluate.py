@@ -24,7 +24,7 @@ from harness.judge.seeds import OneSeed, new_master_seed
 from harness.judge.spare import Spare
 from harness.judge.trial import Trial
 from harness.machine import environment
-from harness.machine.device import check_answers
+from harness.machine.device import answering, check_answers
 from harness.model import (
     Case,
     CaseCheck,
@@ -91,7 +91,8 @@ def evaluate(
         null_worker = assembly.null_worker
         trial = Trial(entrant, device, sampling, config.confidence, null_worker, narrate, exclusive, in_turns)
         try:
-            trial.run(timed, stop_at_first, profiles)
+            with answering(device):
+                trial.run(timed, stop_at_first, profiles)
             measurements = [
                 measured.measurement(timings, trial, reference, device, config.confidence, sampling)
                 for timings in trial.timings

@@ -9,6 +9,8 @@ import fnmatch
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,6 +86,16 @@ def check_answers(device: Device) -> None:
     except RuntimeError as error:
         said = str(error).splitlines()[0]
         raise InfrastructureError(f"{device.name} no longer answers: {said}", CHECK_THE_DEVICE) from error
+
+
+@contextmanager
+def answering(device: Device) -> Iterator[None]:
+    """If an error of torch's leaves this block and `device` no longer computes, raise InfrastructureError instead."""
+    try:
+        yield
+    except RuntimeError:
+        check_answers(device)
+        raise
 
 
 def slug(name: str) -> str:
