@@ -2,7 +2,7 @@
 
     python bench/judged_share.py ["NVIDIA H100 80GB HBM3"]
 
-Of several runs of a file the median one counts, as on the board. The share of the limit is the geometric mean over the
+Of several runs of a file the median one counts, of two the slower one, as on the board. The share of the limit is the geometric mean over the
 cases whose floor is above 20 us. The floor is that of the format which the file's name says that it reads, or of the
 cheapest one.
 """
@@ -41,7 +41,7 @@ def table(device: str) -> str:
             run = load_run(path)
             if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
                 runs.setdefault(run.submission, []).append(run)
-        middle = {name: sorted(of, key=_score)[(len(of) - 1) // 2] for name, of in runs.items()}
+        middle = {name: sorted(of, key=_score)[len(of) // 2] for name, of in runs.items()}
         for name, run in sorted(middle.items(), key=lambda item: _score(item[1])):
             assert run.score is not None
             width = max(run.score.high_ns / run.score.latency_ns, run.score.latency_ns / run.score.low_ns) - 1
@@ -64,7 +64,7 @@ def _score(run: Run) -> float:
 
 
 def _microseconds(ns: float) -> str:
-    return f"{ns / 1e3:,.0f}" if ns >= 1e6 else f"{ns / 1e3:.4g}"
+    return f"{ns / 1e3:,.0f}" if ns >= 1e6 else f"{ns / 1e3:#.4g}"
 
 
 def _of_long_cases(run: Run) -> float | None:

@@ -143,7 +143,7 @@ def test_a_board_of_several_cards_says_what_a_card_adds_and_names_the_duel(board
     assert "compare two one --duel" in text
 
 
-NOTE = "2 cards judged these runs. Cards of one model differ: four H200s by 0.3 to 2 %."
+NOTE = "2 cards judged these runs. Cards of one model differ: four H200s by 0.3 to 2 %, four H100s by 0.7 to 3.8 %."
 
 
 def pages_of(toy_root):

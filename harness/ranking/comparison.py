@@ -212,6 +212,9 @@ def _differences(a: Run, b: Run) -> list[str]:
     packages = sorted({*a.environment.get("packages", {}), *b.environment.get("packages", {})})
     names = [name for name in ENVIRONMENT if name != "packages"] + packages
     found = [f"{name}: {_said(old, name)} and {_said(new, name)}" for name in names if old.get(name) != new.get(name)]
+    cards = {run.environment.get("gpu", {}).get("uuid") for run in (a, b)} - {None}
+    if len(cards) > 1:
+        found.append("two cards of one model judged them, which differ by up to some per cent: compare two one --duel")
     if a.config != b.config:
         found.append("configs/eval.yml was not the same")
     if a.submission_sha256 == b.submission_sha256:

@@ -52,7 +52,8 @@ def of_cards(cards: int) -> list[str]:
     """Say that several cards judged a board's runs and that the intervals leave this out. Empty for one card."""
     if cards < 2:
         return []
-    told = "Cards of one model differ: four H200s by 0.3 to 2 %. The intervals do not contain that."
+    told = "Cards of one model differ: four H200s by 0.3 to 2 %, four H100s by 0.7 to 3.8 %."
+    told += " The intervals do not contain that."
     return [f"{cards} cards judged these runs. {told}"]
 
 
