@@ -2,9 +2,9 @@
 
     python bench/judged_share.py ["NVIDIA H100 80GB HBM3"]
 
-Of several runs of a file the median one counts, of two the slower one, as on the board. The share of the limit is the geometric mean over the
-cases whose floor is above 20 us. The floor is that of the format which the file's name says that it reads, or of the
-cheapest one.
+Of several runs of a file the median one counts, of two the slower one, as on the board. The share of the limit is the
+geometric mean over the cases whose floor is above 20 us. The floor is that of the format which the file's name says
+that it reads, or of the cheapest one.
 """
 
 from __future__ import annotations
