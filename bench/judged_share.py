@@ -2,9 +2,9 @@
 
     python bench/judged_share.py ["NVIDIA H100 80GB HBM3"]
 
-Of several runs of a file the median one counts, of two the slower one, as on the board. The share of the limit is the
-geometric mean over the cases whose floor is above 20 us. The floor is that of the format which the file's name says
-that it reads, or of the cheapest one.
+Of several runs of a file the one counts that stands on the board. The share of the limit is the geometric mean over the
+cases whose floor is above 20 us. The floor is that of the format which the file's name says that it reads, or of the
+cheapest one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from harness.judge.reference import Reference
 from harness.machine.device import detect
 from harness.model import ClockOwner, Run
 from harness.ranking.roofline import floor
+from harness.records.entry import of_run, standing
 from harness.records.run_file import load_run
+from harness.render.figures import microseconds
 
 H100 = "NVIDIA H100 80GB HBM3"
 HEAD = ["file", "score, µs", "of the limit, on the board", "of the limit, long cases", "runs"]
@@ -36,35 +38,26 @@ def main() -> None:
 def table(device: str) -> str:
     rows = []
     for problem in PROBLEMS:
-        runs: dict[str, list[Run]] = {}
+        runs: dict[str, dict[str, Run]] = {}
         for path in (ROOT / "results" / "published" / problem).glob("*/*.json"):
             run = load_run(path)
             if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
-                runs.setdefault(run.submission, []).append(run)
-        middle = {name: sorted(of, key=_score)[len(of) // 2] for name, of in runs.items()}
-        for name, run in sorted(middle.items(), key=lambda item: _score(item[1])):
+                runs.setdefault(run.submission, {})[run.id] = run
+        on_the_board = [standing([of_run("", run) for run in of.values()]) for of in runs.values()]
+        for entry in sorted(on_the_board, key=lambda entry: entry.score_ns or 0.0):
+            run = runs[entry.submission][entry.id]
             assert run.score is not None
-            width = max(run.score.high_ns / run.score.latency_ns, run.score.latency_ns / run.score.low_ns) - 1
             share = _of_long_cases(run)
             rows.append(
                 [
-                    f"{problem}/{name}",
-                    f"{_microseconds(run.score.latency_ns)} ±{100 * width:.2g} %",
+                    f"{problem}/{entry.submission}",
+                    microseconds(run.score).replace("\N{NO-BREAK SPACE}", " "),
                     on_board(run),
                     "no such case" if share is None else f"{share:.1f} %",
-                    len(runs[name]),
+                    entry.runs,
                 ]
             )
     return tabulate.tabulate(rows, HEAD, tablefmt="pipe", disable_numparse=True)
-
-
-def _score(run: Run) -> float:
-    assert run.score is not None
-    return run.score.latency_ns
-
-
-def _microseconds(ns: float) -> str:
-    return f"{ns / 1e3:,.0f}" if ns >= 1e6 else f"{ns / 1e3:#.4g}"
 
 
 def _of_long_cases(run: Run) -> float | None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 if not __package__:
-    sys.path[0] = str(Path.cwd())
-
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.experiment import ONE_PASS, judging, measuring, not_measured, options, report, toy
 from harness.judge.clock import Answer
