@@ -40,15 +40,18 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.4)
 SOURCE = """
 import ctypes
 
+import torch
+
 SHARE = {share}
-driver, side = ctypes.CDLL("libcuda.so.1"), None
+driver, side, calls = ctypes.CDLL("libcuda.so.1"), None, 0
 NOT_ZERO = 2  # CU_STREAM_WAIT_VALUE_AND, cuda.h
 
 def custom_kernel(data):
-    global side
+    global side, calls
+    calls += 1
     x = data[0]
     y, early = torch.empty_like(x), int(x.numel() * SHARE)
-    if early:
+    if early and calls > 1:  # the first call is not timed: its inputs are already there
         side = side or torch.cuda.Stream()
         word = x[early + early // 2 :][:1]
         with torch.cuda.stream(side):
@@ -58,6 +61,8 @@ def custom_kernel(data):
             assert driver.cuStreamWaitValue32_v2(stream, place, what, ctypes.c_uint(NOT_ZERO)) == 0
             torch.add(x[:early], 1, out=y[:early])
         torch.cuda.current_stream().wait_stream(side)
+    else:
+        early = 0
     torch.add(x[early:], 1, out=y[early:])
     return y
 """

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -153,6 +154,16 @@ def test_what_a_process_has_started_is_known_and_others_are_not():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         below = facts.descendants(os.getpid())
         assert {os.getpid(), child.pid} <= below and os.getppid() not in below
+        child.communicate(b"\n")
+
+
+def test_a_process_may_have_any_bytes_as_its_name_and_a_node_is_looked_over_all_the_same():
+    rename = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff) R 1 1', 0, 0, 0); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", rename], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert b"\xff" in Path(f"/proc/{child.pid}/comm").read_bytes()
+        assert child.pid in facts.descendants(os.getpid())
+        assert child.pid not in node._ours()
         child.communicate(b"\n")
 
 

@@ -24,7 +24,7 @@ from harness import __version__
 from harness.errors import InfrastructureError
 from harness.machine import device as machine
 from harness.model import Device, Value
-from harness.sandbox import tiers
+from harness.sandbox import footprint, tiers
 from harness.verbs import calibration
 
 NODE = "PODIUM_NODE"
@@ -116,15 +116,7 @@ def code_sha256(folder: Path | None = None) -> str:
 
 def descendants(process: int) -> set[int]:
     """The process and all that it has started, directly or not. Processes that end meanwhile are left out."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    found, size = {process}, 0
-    while len(found) > size:
-        size = len(found)
-        found |= {child for child, parent in parents.items() if parent in found}
-    return found
+    return {process} | footprint.descendants(process, footprint.process_table())
 
 
 def _cards(root: Path, ours: set[int]) -> tuple[list[Card], str | None]:

@@ -190,6 +190,7 @@ def _ours() -> Iterator[int]:
     """Processes that run with the variable that `start` sets, but for this one."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            process, state = int(folder.name), (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            if process != os.getpid() and state != "Z" and facts.NODE in _variables(folder):
+            # Bytes: the name in it may contain any character.
+            process, state = int(folder.name), (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+            if process != os.getpid() and state != b"Z" and facts.NODE in _variables(folder):
                 yield process

@@ -165,8 +165,8 @@ def _host_pid(ancestor: int, number: int) -> int:
         return number
     for pid in footprint.descendants(ancestor, footprint.process_table()):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith("NSpid:") and int(line.split()[-1]) == number and _leads_a_group(pid):
+            for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():  # a name in it may have any bytes
+                if line.startswith(b"NSpid:") and int(line.split()[-1]) == number and _leads_a_group(pid):
                     return pid
     raise Ended
 
