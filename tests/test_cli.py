@@ -141,6 +141,8 @@ def test_what_is_looked_at_takes_this_machine_s_device_by_the_name_that_eval_has
         "leaderboard", "double", "--device", "cpu", "--json"
     )
     assert podium("report", "double", "--device", "cpu", "--json")[0] == 0
+    by_name = json.loads(podium("leaderboard", "double", "--device", DEVICE.name, "--json")[1])["boards"]
+    assert [board["device"] for board in by_name] == [DEVICE.name] and DEVICE.name != DEVICE.slug
     assert "torch sees no GPU" in podium("leaderboard", "double", "--device", "cuda:99")[2]
 
 
