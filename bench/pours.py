@@ -3,9 +3,9 @@
     python bench/pours.py [--device auto] [--out DIR] [--seconds 60]        GPUs of NVIDIA's only
 
 For inputs of each size null calls are made in three manners. In a `sandwich` the call runs when the judge's slice ends
-within the pour. `stopped`, nothing waits to run, and the judge takes the least of such pours as the usual one. `gated`
-is how the calls of such a case are timed: what it has more than `stopped` is what an honest call needs. `room` is what
-a pour may have more before its call is void. It must be above that, and below two switches (`constant`).
+within the pour. `stopped`, nothing waits to run. `gated` is how the calls of such a case are timed: what it has more
+than `stopped` is what an honest call needs. The judge takes the longest of its own gated pours as `usual`. `room` is
+what a pour may have more than that before its call is void. It must be below two switches (`constant`).
 
 Then an honest submission and one that hides work are timed `gated`. The latter zeroes a word within its input and has a
 stream without a gate wait until the pour has overwritten it. So that stream computes what lies before the word when the
