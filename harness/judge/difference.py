@@ -103,7 +103,7 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
     for chunk in chunks:
         total, want, got = chunk.total, chunk.want, chunk.copied()
         if total.tally is not None:
-            parts = {name: float64(chunk.of(part)) for name, part in total.parts.items()}
+            parts = {name: chunk.of(part) for name, part in total.parts.items()}
             heads = None if total.heads is None else total.heads.of(chunk.rows)
             total.tally.add(float64(want), float64(got), parts, heads)
         different = int((bits(got) != bits(want)).sum())
