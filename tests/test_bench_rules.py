@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from bench import coverage, e2_same_and_slower, rules, stopping
+from bench import coverage, e2_same_and_slower, fewer_calls, rules, stopping
 from harness.catalog.config import load_config
 from harness.ranking import stats
+from harness.records.run_file import load_run
 
 samples = st.lists(st.floats(1e3, 1e6), min_size=4, max_size=60).map(np.array)
 
@@ -171,3 +172,11 @@ def test_the_spread_says_how_much_slower_each_variant_came_out():
     (row,) = e2_same_and_slower.spread(made_up(10, 1.0))
     assert row["B 1.0 over A %"] == pytest.approx(1.0, abs=0.02)
     assert row["within a process %"] == pytest.approx(0.01, rel=0.3)
+
+
+def test_a_published_run_with_all_its_calls_has_its_own_score_and_with_fewer_another():
+    run = load_run(sorted((fewer_calls.ROOT / "results" / "published" / "mla").glob("nvidia-h100*/*.json"))[0])
+    whole, first = fewer_calls.scores(run, None), fewer_calls.scores(run, 1)
+    assert math.exp(statistics.fmean(whole)) == pytest.approx(run.score.latency_ns, rel=1e-9)
+    assert len(first) == len(whole) and first != whole
+    assert fewer_calls.row(run)["score 8"] == pytest.approx(1, abs=0.02)
