@@ -3,8 +3,9 @@
     python bench/judge_time.py PROBLEM [FILE] [--device auto] [--full]        as long as an evaluation, a --quick one
 
 The first table has the seconds of starting and loading workers, tests, calibrating the clock, the pilot, the timed
-processes, ending workers, and the rest. A worker that starts during other work counts only with the time that the judge
-waits for it. The second table has the milliseconds of a call, the mean over a case's timed calls and warm-ups:
+processes, their null calls, the judge's own two computations between them (`anchor`), ending workers, and the rest. A
+worker that starts during other work counts only with the time that the judge waits for it. The second table has the
+milliseconds of a call, the mean over a case's timed calls and warm-ups:
 
     generate, expect, deal     fresh inputs, their expected outputs, and the rest of making the call
     set up, map, begin         guards; memory that the worker maps; requesting the call, until the worker is ready
@@ -41,6 +42,7 @@ from tabulate import tabulate
 
 from harness import catalog
 from harness.catalog.config import load_config
+from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
 from harness.judge.entrant import Entrant
@@ -61,7 +63,8 @@ PHASES = {"check": "tests", "calibrate": "calibration", "pilot": "pilot", "sit":
 """Methods of Entrant."""
 
 PARTS: dict[str, dict[type, tuple[str, ...]]] = {
-    "start": {Session: ("__init__", "load")},
+    "start": {Session: ("__init__", "prepare", "load")},
+    "anchor": {Anchor: ("begin", "end_round")},
     "end": {Session: ("finish", "kill")},
     "generate": {Reference: ("generate", "next_input")},
     "expect": {Reference: ("expect", "exact")},
@@ -82,13 +85,13 @@ PARTS: dict[str, dict[type, tuple[str, ...]]] = {
     "null call": {Caller: ("put_null",)},
     "clock": {clock: ("time",) for clock in (StopClock, Sandwich, WorkerClock)},
 }
-OPAQUE = {"null call", "start", "end"}
+OPAQUE = {"null call", "start", "end", "anchor"}
 """Work inside these parts counts as theirs."""
 
 DEVICE_WORKS = {"generate", "expect", "check"}
 """A GPU is awaited at the end of these parts; otherwise their work would count in the next part."""
 
-REST = "rest"
+REST, NULL_CALLS = "rest", "null calls of processes"
 
 
 class Ledger:
@@ -202,11 +205,13 @@ def main() -> None:
 
 
 def by_phase(ledger: Ledger) -> dict[str, float]:
-    """Seconds by phase. Starting and ending workers are phases of their own, whenever they happen."""
+    """Seconds by phase. Starting and ending workers and the anchor are phases of their own, whenever they happen."""
     phases: defaultdict[str, float] = defaultdict(float)
+    own = {"start": "start, load", "end": "end of workers", "anchor": "anchor"}
     for (phase, _, part), seconds in ledger.seconds.items():
-        phases[{"start": "start, load", "end": "end of workers"}.get(part, phase)] += seconds
-    order = ["start, load", *PHASES.values(), "end of workers", REST]
+        beside = NULL_CALLS if phase == REST and part == "null call" else phase
+        phases[own.get(part, beside)] += seconds
+    order = ["start, load", *PHASES.values(), NULL_CALLS, "anchor", "end of workers", REST]
     return {name: phases[name] for name in order if name in phases}
 
 
