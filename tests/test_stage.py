@@ -59,6 +59,21 @@ def test_lengths_that_are_not_there_yet_are_zeros_and_not_garbage_to_allocate_by
     assert not arena.view(places[1][1]).any() and arena.view(places[0][1]).any()
 
 
+def test_the_largest_inputs_are_poured_first_and_lengths_and_queries_last(stage, arena, monkeypatch):
+    query, cache, lengths = torch.ones(50), torch.ones(1000), torch.ones(4, dtype=torch.int32)
+    stage.set_up(arena, places := placed(arena, query, cache, lengths))
+    there = []
+    copy = torch.Tensor.copy_
+
+    def copied(place, tensor):
+        copy(place, tensor)
+        there.append([bool((arena.view(spec) == 1).all()) for _, spec in places])
+
+    monkeypatch.setattr(torch.Tensor, "copy_", copied)
+    stage.pour()
+    assert there == [[False, True, False], [True, True, False], [True, True, True]]
+
+
 @pytest.mark.parametrize("number", range(len(INPUTS)))
 @pytest.mark.parametrize("where", ["before", "after", "far before", "far after"])
 def test_a_byte_written_beside_an_input_is_found_and_by_which(stage, arena, number, where):
