@@ -9,10 +9,13 @@ process               limits and clean-up alone: no isolation
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass
 
 FIRST_FREE_UID, FREE_UIDS = 60578, 606
 """User ids that systemd.io/UIDS-GIDS lists as "unused": no system assigns them."""
+
+_recent: deque[int] = deque(maxlen=FREE_UIDS // 2)
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,17 @@ class Isolation:
         return self.bubblewrap or self.landlock
 
     def new_uid(self) -> int | None:
-        """A random user id for a scratch directory and the workers in it. None without `own_uid`."""
-        return FIRST_FREE_UID + random.SystemRandom().randrange(FREE_UIDS) if self.own_uid else None
+        """A random user id for a scratch directory and the workers in it. None without `own_uid`.
+
+        None that this process gave lately: a submission must not have the user id of the judge's worker for null calls,
+        or of its rival's.
+        """
+        if not self.own_uid:
+            return None
+        free = [uid for uid in range(FIRST_FREE_UID, FIRST_FREE_UID + FREE_UIDS) if uid not in _recent]
+        uid = random.SystemRandom().choice(free)
+        _recent.append(uid)
+        return uid
 
 
 NO_ISOLATION = Isolation(bubblewrap=False, landlock=False, seccomp=False, own_uid=False, one_gpu=False)

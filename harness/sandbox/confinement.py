@@ -9,9 +9,11 @@ from harness.sandbox import landlock, privileges, seccomp
 from harness.sandbox.policy import Policy
 
 
-def confine_as_told() -> None:
+def confine_as_told(hidden: bool = False) -> None:
     """Apply the policy that the judge wrote to this process's stdin. Afterwards stdin is empty.
 
+    `hidden`: another process of the same submission may run, so its user must not reach this one until
+    `privileges.show`.
     Must be called before the first thread starts: each layer holds for the calling thread and its descendants. Raises
     OSError.
     """
@@ -19,10 +21,10 @@ def confine_as_told() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    confine(policy)
+    confine(policy, hidden)
 
 
-def confine(policy: Policy) -> None:
+def confine(policy: Policy, hidden: bool = False) -> None:
     """Apply `policy`. No step of the order removes a right that a later step needs. Raises OSError."""
     if sys.platform != "linux":
         return
@@ -34,6 +36,7 @@ def confine(policy: Policy) -> None:
     if policy.uid is not None:
         privileges.take_uid(policy.uid, policy.groups)
     privileges.drop_all(but_search=policy.search)
+    (privileges.hide if hidden else privileges.show)()
     os.chdir(policy.work)
     if rules is not None:
         landlock.enforce(rules)

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,8 +83,19 @@ def drop_all(but_search: bool) -> None:
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if but_search:
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH)
-    # CUDA reads /proc/self. A process that changed its user may do that only if it is dumpable.
-    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def hide() -> None:
+    """Keep processes of the same user from this one's memory and from its files in /proc. A program that it executes is
+    not hidden. Raises OSError."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def show() -> None:
+    """Undo `hide`. CUDA reads /proc/self. A process that is hidden, or that changed its user, may not. Raises
+    OSError."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def _lower(which: int, value: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from harness.command import ROOT, installed
+from harness.sandbox import privileges
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import CudaMemory, DeviceArena
 from harness.wire.protocol import Channel, ChannelClosed
@@ -65,6 +66,7 @@ class Worker:
                 self._get_ready()
                 return {}
             case "load":
+                privileges.show()
                 _hide_harness_from_imports()
                 modules = request.get("modules", {})
                 self._calls.around_imports = load.provide(modules, self._device_kind == "cpu")
@@ -136,6 +138,7 @@ class Worker:
         if self._device_kind == "cpu":
             self._calls = Calls("cpu", CpuTransport())
             return
+        privileges.show()
         torch.cuda.init()
         transport, words = GpuTransport(GpuRuntime.loaded_by_torch(), "cuda"), None
         if self._channel.fds:
