@@ -42,8 +42,8 @@ def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
     if policy.uid is not None:
         words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # given up by confine()
     words += ["--proc", "/proc", "--dev", "/dev"]
-    # The namespace's first process, bubblewrap's own, is not confined and the judge does not stop it. With the judge's
-    # user id a worker could write to its memory.
+    # The namespace's first process, bubblewrap's own, has no system call filter. A worker with its user id could write
+    # code to its memory: tried, it then made a user namespace.
     words += ["--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
     for path in _KERNEL_SETTINGS:  # a process with uid 0 can write these without any capability
         words += ["--ro-bind-try", path, path]
