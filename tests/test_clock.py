@@ -14,6 +14,7 @@ from test_sandbox import CPU
 
 from harness import catalog
 from harness.errors import InfrastructureError
+from harness.judge import share
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
 from harness.judge.clocks import Clocks
@@ -107,6 +108,7 @@ def test_a_memory_that_a_submission_keeps_full_is_an_error_that_is_reported_and_
     def none_left(*what, **how):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 bytes")
 
+    monkeypatch.setattr(share, "free_bytes", lambda device: 0)  # as full when the worker has ended
     if of_what == "dealing":
         monkeypatch.setattr(subject._series.dealer, "deal", none_left)
     else:

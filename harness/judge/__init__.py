@@ -14,7 +14,8 @@ the clock     clocks (the choice), clock (CPU), sandwich and hold (GPU), worker_
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
               ratios (all calls), mismatch, ranges and hints (the report), death (how a process ended)
 the run       measured (latencies, the score), marks (labels; why it is not ranked), ending (the verdict, in words)
-limits        deadline (an evaluation's and a process's; that of a single call is `Limits.call_s`, kept by session)
+limits        deadline (an evaluation's and a process's; that of a single call is `Limits.call_s`, kept by session),
+              share (of a GPU's memory)
 other forms   foreign (the choice), gpumode, kernelbench, guest (limits on their code), conditions (the random numbers
               and fresh memory of that code), checker and opaque (who decides), opinion (a folder's own checker),
               copies, canaries, scope, baselines; emulation, profiled

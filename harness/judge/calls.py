@@ -17,7 +17,7 @@ import torch
 
 from harness.command import typed
 from harness.errors import InfrastructureError
-from harness.judge import hints
+from harness.judge import hints, share
 from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.deadline import Deadline
@@ -165,8 +165,16 @@ class Caller:
     ) -> tuple[CaseCheck | None, Answer]:
         """Deal a call, have it timed and check its outputs. A void call may have no check. The outputs of a `probe`, a
         call of another case among the timed ones, are not tallied. Raises FailedCall, Fault, InfrastructureError."""
-        with _no_memory_is_no_crash():
-            return self._put(session, series, clock, everything, probe)
+        try:
+            with share.full_memory_is_no_crash():
+                return self._put(session, series, clock, everything, probe)
+        except share.DeviceFull:
+            self.blame(session)
+            raise
+
+    def blame(self, session: Session) -> None:
+        """End a worker where the device's memory is full. Raises Fault if it kept more than its share."""
+        share.blame(session, self._device, self._reference.holders)
 
     def _put(
         self, session: Session, series: Series, clock: Clock, everything: bool, probe: Case | None
@@ -246,7 +254,7 @@ class Caller:
         """Make a null call with the memory layout of the last call dealt. It computes nothing; on a GPU it waits for
         `cycles` clock cycles. No submission is to blame if it fails. Raises InfrastructureError then, or Fault if the
         evaluation's time is up."""
-        with _no_memory_is_no_crash():
+        with share.full_memory_is_no_crash():
             call = series.call or self._deal(session, series, everything=False)
             try:
                 answer = clock.time(session, series.stage, call, series.case.label, cycles)
@@ -286,16 +294,6 @@ class Caller:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
         words = [self._problem.argument, self._path, case.label, "--seed", str(seed), "--device", device]
         return typed("replay", *words, *(["--target", self.emulates] if self.emulates else []))
-
-
-@contextmanager
-def _no_memory_is_no_crash() -> Iterator[None]:
-    """Report that a GPU's memory is full: the worker, or another program, may hold it. Raises InfrastructureError."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        said = str(error).partition(". ")[0]
-        raise InfrastructureError(f"the device's memory is full: {said}", "see what else uses the device") from error
 
 
 def worst_of(checks: list[CaseCheck]) -> CaseCheck:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from harness.catalog.config import EvalConfig
 from harness.errors import PodiumError, UsageError
-from harness.judge import marks
+from harness.judge import marks, share
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.entrant import Entrant, Unclockable
 from harness.judge.null_worker import NullWorker
@@ -198,13 +198,15 @@ class _Match:
                     self._sides[number].entrant.offsets.find(session)
                     session.rest()
             for number, session in sessions.items():
-                with self._sides[number].named():
+                with self._full_memory_blamed_on_the_right_side(sessions), self._sides[number].named():
                     session.load(self._sides[number].entrant.path)
                     session.rest()
             neighbours = Neighbours([*sessions.values(), self._null.ready()])
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 step = Step("in turns", case.label, start.done + number, start.total)
-                for side_number, sitting in enumerate(self._time(case, f"pair {pair}", sessions, step)):
+                with self._full_memory_blamed_on_the_right_side(sessions):
+                    timed = self._time(case, f"pair {pair}", sessions, step)
+                for side_number, sitting in enumerate(timed):
                     self._sittings[case.key][side_number].append(sitting)
                     played[side_number].append(sitting)
             crowding = neighbours.crowding()
@@ -217,6 +219,18 @@ class _Match:
             for sitting in sittings:
                 sitting.crowding = crowding
                 sitting.subtract_less(less_ns)
+
+    @contextmanager
+    def _full_memory_blamed_on_the_right_side(self, sessions: dict[int, Session]) -> Iterator[None]:
+        """If memory is full for the judge or for one side, the other may keep it. Raises Disqualified then."""
+        try:
+            yield
+        except (Disqualified, share.DeviceFull) as error:
+            full = isinstance(error, share.DeviceFull) or share.SAID_BY_TORCH in error.message
+            for number, session in sessions.items() if full else ():
+                with self._sides[number].named():
+                    self._sides[number].entrant.caller.blame(session)
+            raise
 
     def _time(self, case: Case, phase: str, sessions: dict[int, Session], step: Step) -> tuple[Sitting, ...]:
         """Warm up on one case, then take its blocks of samples."""

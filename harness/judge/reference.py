@@ -15,6 +15,7 @@ from harness.judge.checker import Checker
 from harness.judge.inputs import Dealer
 from harness.judge.seeds import Seeds
 from harness.judge.selection import Selection
+from harness.judge.share import DeviceFull
 from harness.machine.device import CHECK_THE_DEVICE
 from harness.model import Case, Device, Problem
 from harness.wire.arena import Arena
@@ -60,7 +61,8 @@ class Reference:
                 return DeviceArena.create_on(self._gpu_memory, size)
             return Arena.create(size)
         except OSError as error:
-            raise InfrastructureError(f"cannot allocate {size:,} bytes of shared memory: {error}") from error
+            kind = InfrastructureError if self._gpu_memory is None else DeviceFull
+            raise kind(f"cannot allocate {size:,} bytes of shared memory: {error}") from error
 
     def dealer(self, case: Case, seeds: Seeds) -> Dealer:
         """The dealer of calls of `case`."""
@@ -121,11 +123,16 @@ class Reference:
         """
         if not hasattr(self._module, "device_bytes"):
             return None
-        holders = 2 if self._gpu_memory is None else 3  # judge, worker, and the arena where it is on the device
-        needed = int(holders * JUDGING_HEADROOM * self._module.device_bytes(**case.parameters))
+        needed = int(self.holders * JUDGING_HEADROOM * self._module.device_bytes(**case.parameters))
         if needed <= memory_bytes:
             return None
         return f"needs {needed / 1e9:.1f} GB of device memory; {memory_bytes / 1e9:.1f} GB are here"
+
+    @property
+    def holders(self) -> int:
+        """How many parts a device's memory has: the judge's, the worker's, and the arena's where it is on the
+        device."""
+        return 2 if self._gpu_memory is None else 3
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         """Bytes, and flops by dtype, of `case` for each storage format that the problem allows."""
@@ -141,7 +148,8 @@ class Reference:
         try:
             return getattr(self._module, function)(*arguments, **named)
         except (MemoryError, torch.OutOfMemoryError) as error:
-            raise InfrastructureError(
+            kind = DeviceFull if isinstance(error, torch.OutOfMemoryError) else InfrastructureError
+            raise kind(
                 f"{self.problem.name}: no memory left for {function}: {error}",
                 "end other programs that use memory (nvidia-smi and rocm-smi list those on GPUs), then judge again",
             ) from error

@@ -32,12 +32,12 @@ from typing import Any
 
 import torch
 
-from harness.errors import InfrastructureError
 from harness.judge.clock import Answer, Void, request
 from harness.judge.hold import Hold
 from harness.judge.inputs import Call
 from harness.judge.reply import CallReply, Fault
 from harness.judge.session import Session
+from harness.judge.share import DeviceFull
 from harness.judge.stage import Snapshot, Stage, spans_of
 from harness.model import Manner, Verdict
 from harness.sandbox.leash import Ended
@@ -236,7 +236,7 @@ class Sandwich:
         try:
             return DeviceArena.create_on(self._memory, needed)
         except OSError as error:
-            raise InfrastructureError(f"cannot allocate {needed:,} bytes of shared memory: {error}") from error
+            raise DeviceFull(f"cannot allocate {needed:,} bytes of shared memory: {error}") from error
 
 
 def until(true: Any) -> float:
