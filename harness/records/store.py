@@ -166,12 +166,15 @@ class Store:
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
         return {entry.problem: entry.id}
 
-    def ranked_alike(self, a: str, b: str, problem: str) -> tuple[str, str] | None:
-        """The ids of the latest ranked runs of two submissions on one device and revision, or None."""
+    def on_boards(self, name: str, problem: str) -> list[Entry]:
+        """The runs that stand on boards of `problem` for the submission or file that `name` is. Empty if `name` is a
+        run's id or the beginning of one: that means this run and no other. Raises UsageError for a file without a
+        run."""
         with self.index() as index:
-            of_a, of_b = index.ranked(a, problem), index.ranked(b, problem)
-        pairs = [(of_a[place], of_b[place]) for place in of_a.keys() & of_b.keys()]
-        return max(pairs, key=min, default=None)  # an id begins with the run's start time
+            if index.entry(name) is not None:
+                return []
+            submission = name if index.latest(name) else Path(name).stem if self._of_file(name, index) else None
+            return index.on_boards(submission, problem) if submission is not None else []
 
     def read(self, name: str, problem: str | None = None) -> Run:
         """The run that `name` stands for (`find`). For a submission's name, the run on `problem` if there is one. A
