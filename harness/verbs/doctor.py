@@ -112,6 +112,8 @@ def _device(device: Device) -> Fact:
     if device.kind == "cpu" and drivers:
         how = "install Podium into a Python" if installed() else "make doctor PYTHON=/path/to/a/python3"
         remedy = f"to judge on that GPU: {how} whose torch sees it"
+        if not installed() and (tools.version("torch") or "").endswith("+cpu"):
+            remedy += ", or make clean and then make doctor: this torch is the build for CPUs"
         return Fact("device", f"{found}; {drivers[0]} driver is here, too, but is not used", "missing", remedy)
     return Fact("device", found)
 
