@@ -7,6 +7,7 @@ results/index.sqlite                                             rebuilt if it i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.command import typed
 from harness.errors import InfrastructureError, UsageError, did_you_mean, listed, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
@@ -141,6 +143,15 @@ class Store:
             raise UsageError(f"{name} has no run", "`eval` judges it")
         return of_file
 
+    def _how_to_judge(self, name: str) -> str | None:
+        """The command that judges the submission `name`, if it has a file at the usual place."""
+        root = self._results.parent
+        with contextlib.suppress(OSError, ValueError):
+            for problem in sorted(root.glob("submissions/*/")):
+                if Path(name).name == name and (problem / f"{name}.py").is_file():
+                    return typed("eval", problem.name, f"submissions/{problem.name}/{name}.py")
+        return None
+
     def find(self, name: str) -> dict[str, str]:
         """The run ids that `name` stands for, by problem. `name` may be a run's id. It may be a submission's name or
         file, which stands for its latest run on each problem. Or it may be the beginning of exactly one run's id.
@@ -161,6 +172,8 @@ class Store:
             spoilt = [(path, fault) for path, fault in index.faults() if is_called(path, name)] if entry is None else []
         if spoilt:
             raise InfrastructureError(f"{self._results / spoilt[-1][0]} {spoilt[-1][1]}")
+        if entry is None and (command := self._how_to_judge(name)):
+            raise UsageError(f"{name} has no run yet", command)
         if entry is None:
             choices = ids if nearest(name, ids) else names  # both lists have the newest first
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
