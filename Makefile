@@ -144,9 +144,9 @@ $(foreach goal,$(filter new eval check leaderboard profile,$(goals)),$(if $(stri
 $(foreach goal,$(filter check profile,$(goals)),$(if $(strip $(SUBMISSION)),,\
 	$(error say which file: make $(goal) PROBLEM=$(PROBLEM) SUBMISSION=submissions/$(PROBLEM)/mine.py)))
 $(foreach goal,$(filter show repro,$(goals)),$(if $(strip $(RUN)),,\
-	$(error say which run: make $(goal) RUN=<run id>)))
+	$(error say which run: make $(goal) RUN=<run or submission>)))
 $(foreach goal,$(filter compare,$(goals)),$(if $(and $(strip $(A)),$(strip $(B))),,\
-	$(error say which runs: make compare A=<run id> B=<run id>)))
+	$(error say which runs: make compare A=<run or submission> B=<run or submission>)))
 # Asked for on the command line: some systems set NAME in the environment.
 $(foreach goal,$(filter new,$(goals)),$(if $(and $(asked_name),$(strip $(NAME))),,\
 	$(error say what to call it: make new PROBLEM=mla NAME=mine)))

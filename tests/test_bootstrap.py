@@ -32,6 +32,7 @@ from harness.bootstrap.packages import (
     read_requirements,
     what_to_keep,
 )
+from harness.bootstrap.torch_build import CHOICE, FOR_CPUS, is_for_cpus
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [ROOT / "harness/__init__.py", *sorted((ROOT / "harness/bootstrap").glob("*.py"))]  # all that it needs
@@ -53,15 +54,19 @@ STUB = "__version__ = {version!r}\nclass cuda:\n    is_available = staticmethod(
 def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     for name, version in PINS.items():
-        files = {f"{name}/__init__.py": STUB.format(version=version, gpu=False), **dist_info(name, version)}
-        files |= {f"{name}/of_a_newer_python.py": "(", f"{name}/tests/test_it.py": ""}
-        files[f"{name}-{version}.dist-info/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        record = "".join(f"{path},sha256={sha256(text)},{len(text)}\n" for path, text in files.items())
-        files[f"{name}-{version}.dist-info/RECORD"] = record + f"{name}-{version}.dist-info/RECORD,,\n"
-        with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-            for path, text in files.items():
-                wheel.writestr(path, text)
+        write_wheel(folder, name, version)
     return folder
+
+
+def write_wheel(folder, name, version):
+    files = {f"{name}/__init__.py": STUB.format(version=version, gpu=False), **dist_info(name, version)}
+    files |= {f"{name}/of_a_newer_python.py": "(", f"{name}/tests/test_it.py": ""}
+    files[f"{name}-{version}.dist-info/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    record = "".join(f"{path},sha256={sha256(text)},{len(text)}\n" for path, text in files.items())
+    files[f"{name}-{version}.dist-info/RECORD"] = record + f"{name}-{version}.dist-info/RECORD,,\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
 
 
 def site_packages(environment):
@@ -339,6 +344,74 @@ def test_a_python_that_has_every_pin_installs_nothing_and_asks_no_network(tmp_pa
         with pytest.raises(BlockingIOError):
             index.accept()
     assert all(Path(file).is_relative_to(tmp_path / "complete") for _, file in versions(checkout).values())
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Asks which build of torch a machine with these files gets, whose pip has no configuration but these variables."""
+    folder = tmp_path / "machine"
+
+    def for_cpus(files=(), **variables):
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, text in dict(files).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        environment = pip_from(tmp_path, HOME=str(tmp_path), **variables)
+        for name in {"PIP_NO_INDEX", "PIP_FIND_LINKS", CHOICE} - variables.keys():
+            environment.pop(name, None)
+        return is_for_cpus([sys.executable, "-I", "-m", "pip"], environment, str(folder))
+
+    return for_cpus
+
+
+NVIDIA_CARD = {"sys/bus/pci/devices/0/vendor": "0x10de\n", "sys/bus/pci/devices/0/class": "0x030200\n"}
+ANOTHER_CARD = {"sys/bus/pci/devices/0/vendor": "0x1002\n", "sys/bus/pci/devices/0/class": "0x030000\n"}
+SOUND_CARD = {"sys/bus/pci/devices/0/vendor": "0x10de\n", "sys/bus/pci/devices/0/class": "0x040300\n"}
+
+
+def test_torch_for_cuda_is_not_downloaded_where_no_nvidia_gpu_is_unless_somebody_asked_for_it(machine):
+    assert machine() and machine(ANOTHER_CARD) and machine(SOUND_CARD)
+    assert not machine(NVIDIA_CARD) and not machine({"proc/driver/nvidia/version": ""})
+    assert machine(NVIDIA_CARD, PODIUM_TORCH="cpu") and not machine(PODIUM_TORCH="cuda")
+    with pytest.raises(ValueError, match="PODIUM_TORCH is cpu or cuda, and not 'rocm'"):
+        machine(PODIUM_TORCH="rocm")
+
+
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"])
+def test_where_pip_has_places_of_its_own_it_takes_torch_from_them(machine, name, tmp_path):
+    assert machine(PIP_TIMEOUT="9")
+    assert not machine(**{name: str(tmp_path)})
+
+
+@pytest.mark.slow(ci=True)
+def test_torch_for_cpus_comes_from_its_own_index_and_all_else_from_where_pip_takes_it(tmp_path, bare_python, wheels):
+    checkout, index = write_checkout(tmp_path / "checkout"), tmp_path / "index"
+    (index / "torch").mkdir(parents=True)
+    build = checkout / "harness/bootstrap/torch_build.py"
+    build.write_text(build.read_text().replace(FOR_CPUS, index.as_uri()))
+    environment = pip_from(wheels, PIP_INDEX_URL=(tmp_path / "nothing").as_uri(), PODIUM_TORCH="cpu")
+    del environment["PIP_NO_INDEX"], environment["PIP_FIND_LINKS"]
+
+    def install_there(**more):
+        return subprocess.run(
+            command(checkout, bare_python), env=environment | more, capture_output=True, text=True, timeout=300
+        )
+
+    result = install_there()
+    assert result.returncode == 30 and f"pip could not get torch for CPUs from {index.as_uri()}" in result.stderr
+    write_wheel(index / "torch", "torch", "2.13.0+cpu")
+    (name,) = (path.name for path in (index / "torch").glob("*.whl"))
+    (index / "torch/index.html").write_text(f'<a href="{name.replace("+", "%2B")}">{name}</a>')
+    result = install_there(PIP_FIND_LINKS=str(wheels))
+    assert result.returncode == 0, result.stderr
+    assert [version for version, _ in versions(checkout).values()] == ["2.13.0+cpu", "3.7.1", "1.2"]
+
+
+def test_another_build_than_there_is_one_sentence_before_anything_is_made(tmp_path, bare_python, wheels):
+    checkout = write_checkout(tmp_path / "checkout")
+    result = install(checkout, bare_python, wheels, PODIUM_TORCH="gpu")
+    assert (result.returncode, result.stderr) == (30, "podium: PODIUM_TORCH is cpu or cuda, and not 'gpu'.\n")
+    assert not (checkout / ".venv").exists()
 
 
 def test_a_torch_without_a_gpu_is_no_reason_to_keep_it(tmp_path):

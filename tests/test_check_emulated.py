@@ -3,6 +3,7 @@
 import functools
 import re
 import shlex
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -117,7 +118,7 @@ def test_an_exception_after_much_of_a_call_s_time_ends_the_test_cases_and_one_at
 
 
 @pytest.mark.slow(ci=True)
-def test_without_a_target_one_line_says_how_to_run_the_machine_code(check):
+def test_without_a_target_one_line_says_how_to_run_the_machine_code_and_what_to_install_first(check, monkeypatch):
     needing("gfx942")
     code, out = check(HIP)
     assert code == 0
@@ -125,6 +126,9 @@ def test_without_a_target_one_line_says_how_to_run_the_machine_code(check):
     assert re.fullmatch(
         r"python3 -m harness --root \S+ check double \S*mine.py --target gfx942( \(or gfx950, gfx1100\))?", line
     )
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "tinygrad", None)  # as if it were not installed
+        assert f"without the chip: first `make setup-offline`, then {line}\n" in check(HIP)[1]
     code, out = check(HIP, "--no-run")
     assert code == 0 and "To run the machine code" not in out
     code, out = check("def custom_kernel(data):\n    return data[0] * 2\n")

@@ -533,7 +533,7 @@ class TestReport:
         lines = self.report(problem, want, got, Tolerance(bitwise=True)).splitlines()
         assert lines[1].startswith("y: 6 of 60 elements (10 %) differ")
         assert any("row" in line and "at 4 (of 0-9; up to 100 % of each)" in line for line in lines)
-        assert any("col" in line and "spread over all 6 (10 to 10 % of each)" in line for line in lines)
+        assert any("col" in line and "spread over all 6 (10 % of each)" in line for line in lines)
         assert "expected nan" not in next(line for line in lines if "worst" in line)
 
     def test_it_names_the_case_the_share_the_axes_the_worst_and_the_way_to_reproduce_it(self, problem):

@@ -122,3 +122,32 @@ def test_in_a_directory_that_is_gone_nothing_is_done_and_it_is_said(podium, toy_
     monkeypatch.chdir(toy_root)
     assert (code, out) == (30, "") and err.startswith("error: the current directory is gone\n")
     assert sorted(toy_root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("compare", "one"), "compare takes A B: "),
+        (("check", "double", "one.py", "two.py"), "check takes PROBLEM FILE: "),
+        (("schema", "run"), "schema takes no words: "),
+        (("replay", "double", "one.py", "1"), "The seed of the inputs, from the mismatch report. "),
+    ],
+)
+def test_a_word_too_many_or_too_few_is_answered_with_what_the_verb_takes(podium, words, hint):
+    code, out, err = podium(*words)
+    assert (code, out) == (2, "") and hint in err.splitlines()[1] and err.rstrip().endswith(f"{words[0]} --help")
+
+
+@pytest.mark.parametrize("verb", ["show", "repro", "compare"])
+def test_a_submission_without_a_run_is_told_from_a_name_that_is_not_there(podium, toy_root, verb):
+    submit(toy_root, "honest", HONEST)
+    words = ("honest", "honest") if verb == "compare" else ("honest",)
+    code, out, err = podium(verb, *words)
+    assert (code, out) == (2, "") and "error: honest has no run yet" in err
+    assert "eval double submissions/double/honest.py" in err.splitlines()[1]
+    assert "there is no run nowhere" in podium("show", "nowhere")[2]
+
+
+def test_a_folder_in_the_place_of_a_file_is_answered_with_what_to_name(podium, toy_root):
+    code, out, err = podium("eval", "double", str(toy_root / "submissions" / "double"))
+    assert (code, out) == (2, "") and "is a folder\n  name a file in it; eval without a file judges all\n" in err

@@ -12,6 +12,7 @@ from harness.ranking.comparison import compare_runs
 from harness.ranking.speed import Noise
 from harness.records.store import Store
 from harness.render import compare as rendered
+from harness.verbs import compare as versions
 from tests.test_comparison import DEVICE, run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -223,6 +224,48 @@ def test_two_names_are_compared_on_the_device_that_timed_both_whatever_ran_elsew
     assert code == 0 and json.loads(out)["b"]["run"] == "20260101T000001-abcdef-new"
     code, out, _ = podium("compare", "old", newest, "--json")
     assert code == 2 or json.loads(out)["b"]["run"] == newest, "an id is what it says"
+
+
+@pytest.fixture
+def judged_thrice(store):
+    """A source with three ranked runs, whose latest is the slowest, and another source; the ids of the three."""
+    store("old", OLD)
+    scores = ((110_000.0, 440_000.0), (100_000.0, 400_000.0), (190_000.0, 760_000.0))
+    return [store("new", NEW, each, id=f"2026010{day}T000000-abcdef-new").id for day, each in enumerate(scores, 1)]
+
+
+def test_a_name_stands_for_the_run_that_the_board_counts_and_it_is_said_which(podium, judged_thrice, toy_root):
+    median, _, latest = judged_thrice
+    named_by_file = str(toy_root / "submissions" / "double" / "new.py")
+    for name in ("new", named_by_file):
+        document = json.loads(podium("compare", "old", name, "--json")[1])
+        assert document["b"]["run"] == median
+    said = f"new: the board of Box counts run {median}, the median of 3 ranked runs, so it is compared; "
+    assert f"{said}the latest run is {latest}" in podium("compare", "old", "new")[1].splitlines()
+    assert said not in podium("compare", "old", median)[1]
+
+
+def test_an_id_or_its_beginning_stands_for_its_own_run_whatever_the_board_counts(podium, judged_thrice):
+    for latest in (judged_thrice[-1], judged_thrice[-1][:15]):
+        _, out, _ = podium("compare", "old", latest, "--json")
+        assert json.loads(out)["b"]["run"] == judged_thrice[-1] and "the board of" not in out
+
+
+def test_a_source_once_found_wrong_has_no_score_to_compare_as_on_the_board(podium, store):
+    store("old", OLD)
+    wrong = {"latencies": (), "ending": Ending(verdict=Verdict.WRONG_ANSWER, message="no")}
+    found = store("new", NEW, id="20260101T000000-abcdef-new", **wrong).id
+    store("new", NEW, id="20260102T000000-abcdef-new")
+    code, out, _ = podium("compare", "old", "new", "--fail-if-slower", "5")
+    assert code == 10 and f"the board of Box counts run {found}, so it is compared" in out
+
+
+def test_a_duel_times_the_latest_source_even_if_only_a_first_look_judged_it(store, toy_root):
+    store("old", OLD)
+    full = store("new", OLD + "# before\n", id="20260101T000000-abcdef-new").id
+    look = store("new", NEW, id="20260102T000000-abcdef-new", unranked_because=Unranked.QUICK).id
+    assert versions.take_latest(toy_root, "old", "new").b.id == look
+    assert versions.take(toy_root, "old", "new").b.id == full
 
 
 def test_a_right_run_of_another_device_does_not_hide_that_the_source_is_wrong(podium, store):

@@ -1,5 +1,6 @@
 """Before a case is interpreted that takes long it is said so, and it is interpreted no more often than it must be."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from harness.catalog.config import load_config
 from harness.judge import entrant
 from harness.judge.evaluate import evaluate
 from harness.machine.device import detect
-from harness.verbs.forewarning import of_interpreting
+from harness.verbs.forewarning import of_another_problem, of_interpreting
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +33,31 @@ def custom_kernel(data):
     print("called")
     return y
 """
+
+
+@pytest.mark.parametrize("verb", ["check", "eval"])
+def test_a_file_of_another_problem_is_named_before_it_is_judged_as_one_of_this(podium, toy_root, verb):
+    shutil.copytree(toy_root / "problems" / "double", toy_root / "problems" / "triple")
+    wrong = toy_root / "submissions" / "triple" / "wrong.py"
+    wrong.parent.mkdir()
+    wrong.write_text("def custom_kernel(data):\n    return 3 * data[0]\n")
+    said = f"{wrong} lies among the submissions of triple, and is judged as one of double"
+    code, _, err = podium(verb, "double", str(wrong))
+    assert code == 10 and said in err.splitlines()
+
+
+def test_a_file_in_its_place_or_in_no_problem_s_is_not_warned_of():
+    problem = catalog.load_problem(ROOT, "mla")
+    for path, warned in [
+        ("submissions/mla/torch_bf16.py", False),
+        ("submissions/fmha/torch_bf16.py", True),
+        ("mine/fmha/torch_bf16.py", False),
+        ("submissions/notes/torch_bf16.py", False),
+        ("torch_bf16.py", False),
+    ]:
+        submission = catalog.load_submission(problem, ROOT / "submissions/mla/torch_bf16.py")
+        found = of_another_problem(ROOT, problem, submission.model_copy(update={"path": path}))
+        assert (found is not None) == warned, path
 
 
 @pytest.mark.parametrize(

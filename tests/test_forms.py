@@ -344,6 +344,14 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
 
 
+def test_below_the_worker_s_events_stands_why_they_are_no_latency_and_only_where_they_are():
+    said = "They contain a kernel's launch, some µs, which a latency does not."
+    assert document.text(rendered.parts(RUN)).count(said) == 1
+    without = RUN.model_copy(update={"measurements": (TIMED.model_copy(update={"inside_ns": None}),)})
+    shown = document.text(rendered.parts(without))
+    assert said not in shown and "events µs" not in shown and "bound µs" in shown
+
+
 def test_what_all_cases_share_is_said_once_above_them():
     cases = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
     timed = [TIMED.model_copy(update={"case": case}) for case in cases]

@@ -196,7 +196,7 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
     ("kind", "manner", "copied", "elapsed_ns", "launch_ns", "labels"),
     [
         ("cuda", Manner.SANDWICH, False, 1e6, 1e3, ()),
-        ("cuda", Manner.SANDWICH, False, (1e6, 1.02e6), 1e3, (Label.IMPRECISE,)),
+        ("cuda", Manner.SANDWICH, False, (1e6, 1.02e6), 1e3, (Label.WIDE,)),
         ("cuda", Manner.SANDWICH, False, (1e6, 1.01e6), 1e3, ()),
         ("cuda", Manner.SANDWICH, False, 1e6, 2.1e3, (Label.LATENCY_BOUND,)),
         ("cuda", Manner.SANDWICH, True, 1e6, None, (Label.COPIED,)),

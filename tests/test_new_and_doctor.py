@@ -182,6 +182,23 @@ def test_the_emulator_is_missing_where_nothing_is_decoded(facts, monkeypatch, la
     assert found.state == state and found.remedy == (lacking and "make setup-offline")
 
 
+@pytest.mark.parametrize(
+    ("vendor", "build", "said"), [("NVIDIA's", "+cpu", True), ("NVIDIA's", "", False), ("AMD's", "+cpu", False)]
+)
+def test_where_torch_for_cpus_was_installed_before_the_gpu_s_driver_it_is_said_how_to_change_it(
+    facts, monkeypatch, tmp_path, vendor, build, said
+):
+    driver = tmp_path / "driver"
+    driver.touch()
+    monkeypatch.setattr(doctor, "_DRIVERS", {str(driver): vendor})
+    monkeypatch.setattr(doctor.tools, "version", lambda name: f"2.13.0{build}")
+    found = facts()["device"]
+    assert (
+        found.state == "missing" and f"{vendor} driver is here" in found.found and "whose torch sees it" in found.remedy
+    )
+    assert ("make clean, then make doctor" in found.remedy) == said
+
+
 def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypatch):
     gpu = detect(toy_root, "cpu").model_copy(update={"kind": "cuda"})
     monkeypatch.setattr(doctor.tool, "_PLACES", {"ncu": ()})

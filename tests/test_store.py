@@ -29,6 +29,7 @@ from harness.model import (
     Estimate,
     Excess,
     Floor,
+    Label,
     Measurement,
     Problem,
     Run,
@@ -399,6 +400,18 @@ def test_every_published_run_is_readable_and_one_of_schema_version_1_is_worker_t
     for run in map(load_run, published):
         entry = of_run("", run)
         assert run.schema_version > 1 or (entry.worker_timed and Unranked.WORKER_TIMED in rendered.clock(run)), run.id
+
+
+def test_a_label_s_former_name_is_read_as_the_present_one_and_no_label_is_called_as_a_reason_not_to_rank_alone():
+    stored = json.loads(make_run().model_dump_json())
+    for before, now in [
+        (["copied", "imprecise", "latency-bound"], (Label.COPIED, Label.LATENCY_BOUND, Label.WIDE)),
+        (["tick-limited"], ("tick-limited",)),
+    ]:
+        stored["measurements"][0]["labels"] = before
+        assert Run.model_validate(stored).measurements[0].labels == now
+    of_both = {Label.CROWDED, Label.VOIDED, Label.WORKER_TIMED}  # which say the same of a case and of its run
+    assert set(Label) & set(Unranked) == of_both
 
 
 GOOD = make_run().model_dump(mode="json")

@@ -10,7 +10,7 @@
 
 A stamp is written last. An environment that is unfinished or was made from another Python is created again. A working
 environment that the user created by hand is filled and never removed. pip's own configuration decides where packages
-come from.
+come from. Without one, and without an NVIDIA GPU, torch is PyTorch's build for CPUs (`torch_build`).
 
 The code uses only the standard library and no syntax newer than Python 3.6, so that an old Python gets far enough to
 say that it is too old.
@@ -45,6 +45,7 @@ from harness.bootstrap.packages import (
     read_requirements,
     what_to_keep,
 )
+from harness.bootstrap.torch_build import CHOICE, FOR_CPUS, chosen, is_for_cpus
 
 EXIT_INFRASTRUCTURE = 30
 EXIT_INTERRUPTED = 130
@@ -55,6 +56,11 @@ LOOK_S = 0.3
 PIP_FAILED = (
     "pip failed; its output is above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
     f" that has the packages. Is the disk full? They take 3 GB, torch's CUDA build 9 GB. Then {AGAIN}."
+)
+NO_CPU_TORCH = (
+    f"pip could not get torch for CPUs from {FOR_CPUS}; its output is above. Is there a network? Connect, or point"
+    f" PIP_INDEX_URL or PIP_FIND_LINKS at a place with it. {CHOICE}=cuda takes the build for CUDA: 3 GB to download."
+    f" Then {AGAIN}."
 )
 
 
@@ -119,6 +125,10 @@ def install(root: str, extras: List[str]) -> None:
 
 def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
     """Install the requirements of pyproject.toml and constraints.txt in `venv`. `base`: the Python behind this one."""
+    try:
+        chosen(os.environ)
+    except ValueError as error:
+        raise SetupError(f"{error}.") from None
     record = os.path.join(venv, "podium.json")
     made_by_hand = works(venv) and not os.path.exists(record)
     source = venv_python(venv) if made_by_hand else sys.executable
@@ -135,11 +145,11 @@ def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
         if not works(venv) or read(record) != made_of:
             make(venv, bool(kept), found)
         write(record, UNFINISHED)
-    code = pip_install(venv, asked, pins)
+    code, failed = pip_install(venv, asked, pins)
     if code >= 0 and not made_by_hand:  # pip ended by itself, so its packages are complete
         write(record, made_of)
     if code != 0:
-        raise SetupError(PIP_FAILED)
+        raise SetupError(failed)
 
 
 @contextlib.contextmanager
@@ -200,8 +210,8 @@ def make(venv: str, keeps: bool, found: Found) -> None:
         write(os.path.join(packages, "podium-kept.pth"), lines)
 
 
-def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
-    """Run pip and return its exit code, which is negative if it was killed."""
+def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> Tuple[int, str]:
+    """Run pip. Return its exit code, which is negative if it was killed, and what to say if it is not 0."""
     pip = [venv_python(venv), "-I", "-m", "pip"]
     if not runs([*pip, "--version"]):
         run([venv_python(venv), "-I", "-m", "ensurepip"])
@@ -210,15 +220,23 @@ def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
     others = sorted(pins.keys() - set(map(name_of, asked)))
     write(constraints, "".join(f"{name}=={pins[name]}\n" for name in others))
     os.makedirs(temporary, exist_ok=True)
-    say(f"installing {len(asked)} packages and what they need, with pip")
     command = [*pip, "install", "--no-input", "--no-compile", "--disable-pip-version-check"]
-    command += ["--constraint", constraints, *(pinned(requirement, pins) for requirement in asked)]
+    wanted = [pinned(requirement, pins) for requirement in asked]
+    variables = {"PIP_USER": "0", "TMPDIR": temporary}  # /tmp is often too small for torch
+    torch = [requirement for requirement in wanted if name_of(requirement) == "torch"]
+    for_cpus = bool(torch) and is_for_cpus(pip, os.environ)
     with Compilers(venv, venv_python(venv)) as compilers:
-        # /tmp is often too small for torch.
-        code = run(command, compilers.look, PIP_USER="0", TMPDIR=temporary)
+        if for_cpus:
+            say(f"installing torch for CPUs, from {FOR_CPUS} ({CHOICE}=cuda: for CUDA)")
+            # Its index has other packages, too, which come from where pip always takes them.
+            code = run([*command, "--no-deps", "--index-url", FOR_CPUS, *torch], compilers.look, **variables)
+            if code != 0:
+                return code, NO_CPU_TORCH
+        say(f"installing {len(asked)} packages and what they need, with pip")
+        code = run([*command, "--constraint", constraints, *wanted], compilers.look, **variables)
         if code == 0:
             say("compiling what was installed to byte code")
-        return code
+        return code, PIP_FAILED
 
 
 def run(command: List[str], look: Callable[[], None] = lambda: None, **variables: str) -> int:

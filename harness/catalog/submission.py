@@ -40,6 +40,8 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
         source = _as_bundled(path).read_bytes()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder", "name a file in it; eval without a file judges all") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     _check_size(source, str(path))

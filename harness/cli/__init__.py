@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         except click.ClickException as error:
             said = error.format_message().rstrip(".")
-            hint = f"\n  {_help(error.ctx)}" if isinstance(error, click.UsageError) and error.ctx else ""
+            hint = f"\n  {_hint(error, error.ctx)}" if isinstance(error, click.UsageError) and error.ctx else ""
             click.echo(f"error: {legible(said[:1].lower() + said[1:])}{hint}", err=True)
             return error.exit_code
         except BrokenPipeError:
@@ -77,6 +77,17 @@ def _check_where_this_is() -> None:
 def _name() -> str:
     """The program's name in usage lines. A target of make takes other words than its verb, so make shows the module."""
     return MODULE if called() == "make" else called()
+
+
+def _hint(error: click.UsageError, context: click.Context) -> str:
+    """The command that explains the verb. Before it stand the words that the verb takes, if they are not as typed, or
+    what a missing option is."""
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option) and error.param.help:
+        return f"{error.param.help} {_help(context)}"
+    if isinstance(error, click.MissingParameter) or error.message.startswith("Got unexpected extra argument"):
+        words = [word for word in context.command.collect_usage_pieces(context) if word != "[OPTIONS]"]
+        return f"{context.info_name} takes {' '.join(words) or 'no words'}: {_help(context)}"
+    return _help(context)
 
 
 def _help(context: click.Context) -> str:

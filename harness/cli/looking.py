@@ -159,8 +159,8 @@ def compare(
     """Compare run B with run A: FASTER, SLOWER, SAME or AMBIGUOUS, the ratio of each case, and the difference of the
     sources.
 
-    A and B are named as in `show`. Ctrl-C ends a duel early: it shows the result of the pairs so far, with exit code
-    130.
+    A and B are named as in `show`. A submission's name stands for the run that the board counts, and in a duel for its
+    latest source. Ctrl-C ends a duel early: it shows the result of the pairs so far, with exit code 130.
 
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
@@ -173,7 +173,7 @@ def compare(
 
     if pairs is not None and not duel:
         raise UsageError("--pairs applies to a duel only", "add --duel")
-    taken = versions.take(root, a, b)
+    taken = versions.take_latest(root, a, b) if duel else versions.take(root, a, b)
     say_what_is_spoilt(root, [(a, taken.a), (b, taken.b)])
     _say_what_has_changed(root, taken.a, taken.b)
     if duel:

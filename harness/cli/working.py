@@ -194,7 +194,7 @@ def check(
     from harness.render import check as rendered
     from harness.render import junit as junit_xml
     from harness.verbs import check as checkup
-    from harness.verbs.forewarning import of_interpreting
+    from harness.verbs.forewarning import of_another_problem, of_interpreting
 
     if junit:
         junit_xml.check_free(junit, [file])
@@ -204,6 +204,8 @@ def check(
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
+        if line := of_another_problem(root, task, submission):
+            told(line)
         if task is not whole:
             task, line = of_interpreting(root, whole, task, submission)
             if line:

@@ -40,7 +40,7 @@ def labels(
         Label.COPIED: on_gpu and pace.copied and not host_bound,
         Label.CROWDED: crowded(timings.sittings),
         Label.VOIDED: run_is_void and void_share(timings.sittings) > eligibility.MOST_VOID,
-        Label.IMPRECISE: eligibility.is_wider(latency, most_half_width),
+        Label.WIDE: eligibility.is_wider(latency, most_half_width),
         Label.LATENCY_BOUND: floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns,
         Label.TOO_SHORT: not on_gpu and latency.latency_ns <= bounds.CPU_NS,
         Label.WORKER_TIMED: pace.manner is Manner.WORKER,

@@ -16,7 +16,8 @@ def along(wrong: torch.Tensor, dim: int) -> str | None:
     share = wrong.float().mean(dim=others) if others else wrong.float()
     hit = (share > 0).nonzero().flatten().tolist()
     if len(hit) > 0.9 * length and float(share.max()) < 4 * float(share.mean()):
-        return f"spread over all {length} ({_percent(share.min())} to {_percent(share.max())} % of each)"
+        shares = dict.fromkeys((_percent(share.min()), _percent(share.max())))
+        return f"spread over all {length} ({' to '.join(shares)} % of each)"
     found = _ranges(hit)
     shown = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in found[:RANGES_SHOWN])
     more = f" and {len(found) - RANGES_SHOWN} more ranges" if len(found) > RANGES_SHOWN else ""

@@ -1,7 +1,7 @@
 """The marks of a run: the labels of its cases, and the reason why it is not ranked. Files store them by value.
 
 judge/marks decides which marks a run gets. A stored run of an older Podium may hold others (`tick-limited`). They stay
-plain text.
+plain text, unless RENAMED has them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ class Label(_Mark):
     COPIED = "copied", "an output was not allocated by torch in the call, so it was copied within the timed interval"
     CROWDED = "crowded", _CROWDED
     VOIDED = "voided", _VOIDED
-    IMPRECISE = "imprecise", "its processes differ by more than a ranked score allows"
+    WIDE = "wide", "its interval is wider than that of a ranked score may be"
     LATENCY_BOUND = "latency-bound", "a launch alone takes as long as half the floor"
     TOO_SHORT = "too-short", "it takes less than the clock's bound on a CPU, 150 µs, and counts with that"
     WORKER_TIMED = "worker-timed", _WORKER_TIMED
+
+
+RENAMED = {"imprecise": Label.WIDE}
+"""Labels of cases in older runs by their former names. `imprecise` is now said of a run alone (`Unranked`)."""
 
 
 class Unranked(_Mark):

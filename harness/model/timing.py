@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from harness.model.case import Case
 from harness.model.floor import Floor, of_limit
-from harness.model.label import Label
+from harness.model.label import RENAMED, Label
 from harness.model.value import Nanoseconds, StoredSampleNanoseconds, Text, Value
 
 
@@ -126,6 +126,13 @@ class Measurement(Value):
     voids: dict[Text, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     hidden_ns: tuple[float, ...] = ()
     idle_excess_ns: tuple[float, ...] = ()
+
+    @field_validator("labels")
+    @classmethod
+    def _by_present_names(cls, labels: tuple[Label | str, ...]) -> tuple[Label | str, ...]:
+        """Give renamed labels of an older run their present names."""
+        renamed = tuple(RENAMED.get(label, label) for label in labels)
+        return labels if renamed == labels else tuple(sorted(renamed))
 
     @property
     def of_limit(self) -> float | None:

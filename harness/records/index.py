@@ -57,11 +57,12 @@ class Index:
             found[problem] = min(of_source, key=lambda each: each[0])[1]
         return found
 
-    def ranked(self, submission: str, problem: str) -> dict[tuple[str, int], str]:
-        """The id of the latest ranked run of the submission's latest source, by device and revision."""
-        query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE submission = ? AND problem = ? ORDER BY started_at, id"
-        runs = [entry_of(row) for row in self._rows(query, (submission, problem))]
-        return {(run.device, run.revision): run.id for run in runs if run.ranked and run.sha256 == runs[-1].sha256}
+    def on_boards(self, submission: str, problem: str) -> list[Entry]:
+        """The submission's run on each board (see `standing`): one for each device, revision and problem's hash."""
+        columns = ", ".join(f"runs.{column}" for column in COLUMNS)
+        query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
+                    WHERE standings.submission = ? AND standings.problem = ? ORDER BY runs.started_at, runs.id"""
+        return [entry_of(row) for row in self._rows(query, (submission, problem))]
 
     def devices(self, problem: str) -> dict[str, str]:
         """The names of the devices with runs of `problem`, by their folders."""

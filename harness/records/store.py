@@ -7,6 +7,7 @@ results/index.sqlite                                             rebuilt if it i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.command import typed
 from harness.errors import InfrastructureError, UsageError, did_you_mean, listed, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
@@ -141,6 +143,15 @@ class Store:
             raise UsageError(f"{name} has no run", "`eval` judges it")
         return of_file
 
+    def _how_to_judge(self, name: str) -> str | None:
+        """The command that judges the submission `name`, if it has a file at the usual place."""
+        root = self._results.parent
+        with contextlib.suppress(OSError, ValueError):
+            for problem in sorted(root.glob("submissions/*/")):
+                if Path(name).name == name and (problem / f"{name}.py").is_file():
+                    return typed("eval", problem.name, f"submissions/{problem.name}/{name}.py")
+        return None
+
     def find(self, name: str) -> dict[str, str]:
         """The run ids that `name` stands for, by problem. `name` may be a run's id. It may be a submission's name or
         file, which stands for its latest run on each problem. Or it may be the beginning of exactly one run's id.
@@ -161,17 +172,22 @@ class Store:
             spoilt = [(path, fault) for path, fault in index.faults() if is_called(path, name)] if entry is None else []
         if spoilt:
             raise InfrastructureError(f"{self._results / spoilt[-1][0]} {spoilt[-1][1]}")
+        if entry is None and (command := self._how_to_judge(name)):
+            raise UsageError(f"{name} has no run yet", command)
         if entry is None:
             choices = ids if nearest(name, ids) else names  # both lists have the newest first
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
         return {entry.problem: entry.id}
 
-    def ranked_alike(self, a: str, b: str, problem: str) -> tuple[str, str] | None:
-        """The ids of the latest ranked runs of two submissions on one device and revision, or None."""
+    def on_boards(self, name: str, problem: str) -> list[Entry]:
+        """The runs that stand on boards of `problem` for the submission or file that `name` is. Empty if `name` is a
+        run's id or the beginning of one: that means this run and no other. Raises UsageError for a file without a
+        run."""
         with self.index() as index:
-            of_a, of_b = index.ranked(a, problem), index.ranked(b, problem)
-        pairs = [(of_a[place], of_b[place]) for place in of_a.keys() & of_b.keys()]
-        return max(pairs, key=min, default=None)  # an id begins with the run's start time
+            if index.entry(name) is not None:
+                return []
+            submission = name if index.latest(name) else Path(name).stem if self._of_file(name, index) else None
+            return index.on_boards(submission, problem) if submission is not None else []
 
     def read(self, name: str, problem: str | None = None) -> Run:
         """The run that `name` stands for (`find`). For a submission's name, the run on `problem` if there is one. A

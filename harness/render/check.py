@@ -42,7 +42,8 @@ def _how_to_run(found: Checkup) -> str:
     first, *others = found.runnable
     typed_so = typed("check", found.problem, found.submission.path, "--target", first)
     also = f" (or {', '.join(others)})" if others else ""
-    return f"To run the machine code in the emulator, without the chip: {typed_so}{also}"
+    before = f"first `{found.setup}`, then " if found.setup else ""
+    return f"To run the machine code in the emulator, without the chip: {before}{typed_so}{also}"
 
 
 def _of_these(found: Checkup, message: str) -> str:

@@ -42,7 +42,8 @@ def manners(measurements: Sequence[Measurement]) -> Table:
     ]
     below = ["bound: the most by which a submission could make its latency seem less than it is"]
     if any(m.inside_ns is not None for m in measurements):
-        below.append("worker's events: the worker's own timing in the pilot, a diagnosis and never the score")
+        below.append("worker's events: the worker's own timing of a few calls in the pilot, a diagnosis and no score")
+        below.append("  They contain a kernel's launch, some µs, which a latency does not. A few calls also vary more.")
     if any(m.voids for m in measurements):
         below.append("taken again: void calls by their reason, and their share of the case's calls")
         below.append(_all_taken_again(measurements))

@@ -28,11 +28,13 @@ from pathlib import Path
 
 from harness.catalog.config import load_config
 from harness.chips.targets import DEFAULT_TARGETS, EMULATED_TARGETS, TARGETS
+from harness.command import how_to_get_offline
 from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.compile.telling import plain
+from harness.emulator import decoding
 from harness.errors import InfrastructureError, UsageError
 from harness.judge.emulation import Emulation
 from harness.machine.device import detect
@@ -105,7 +107,8 @@ def check(
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
     compilations = tuple(found[job] for job in jobs)
     runnable = _runnable(compilations, submission) if run and not targets else ()
-    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable)
+    lacking = how_to_get_offline() if runnable and decoding.available() is not None else None
+    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable, lacking)
 
 
 def _asked(targets: Sequence[str]) -> tuple[str, ...]:

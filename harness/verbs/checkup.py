@@ -39,7 +39,7 @@ class Checkup:
     `compilations`: one for each target, in the order asked for; empty for a file without kernels. `judgement`: the test
       cases, with Triton interpreted. `emulated`: the test cases again, with Triton's kernels run as machine code.
       `chip`: the target whose code was to be run here. `runnable`: if no target was named, the targets whose code could
-      be run.
+      be run. `setup`: the command that installs what running it needs, if this machine lacks that.
     """
 
     problem: str
@@ -49,6 +49,7 @@ class Checkup:
     emulated: Judgement | None = None
     chip: str | None = None
     runnable: tuple[str, ...] = ()
+    setup: str | None = None
 
     @property
     def exit_code(self) -> int:

@@ -1,13 +1,13 @@
 """Two stored runs with their sources, compared as they were measured or timed again in turns.
 
 take(root, A, B) ─► Versions ─► compare      from the stored samples
-                           └──► duel         on this machine's device; nothing is stored
+take_latest ──────► Versions ─► duel         on this machine's device; nothing is stored
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from harness.model import Device, Run, Submission, Verdict
 from harness.ranking import comparison, doubt
 from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import DOUBTFUL_LABELS, Speed
+from harness.records.entry import Entry
 from harness.records.store import Store
 from harness.verbs import calibration
 
@@ -28,12 +29,14 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class Versions:
-    """Two runs of one problem, and the source that each judged."""
+    """Two runs of one problem, and the source that each judged. `notes`: which run was taken for a submission's name,
+    if not its latest."""
 
     a: Run
     b: Run
     a_source: bytes
     b_source: bytes
+    notes: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -42,17 +45,76 @@ class Versions:
 
 
 def take(root: Path, a: str, b: str) -> Versions:
-    """Return the runs that `a` and `b` name, as `show` understands the names. If both names occur in several problems,
-    take the one problem that they share. If the two runs were not both timed on one device, prefer other runs of the
-    two submissions that were. Raises UsageError and InfrastructureError."""
+    """Return the runs that `a` and `b` stand for. An id stands for its run, and the name of a submission for the run
+    that the board counts. A problem that both names share is preferred. If the two runs were not both timed on one
+    device, runs of the same sources on one board are preferred. Raises UsageError and InfrastructureError."""
     store = Store(root)
+    latest = _latest(store, a, b)
+    old, new = latest
+    if old.problem != new.problem:
+        return _versions(store, old, new)
+    boards = tuple(store.on_boards(name, run.problem) for name, run in ((a, old), (b, new)))
+    old, new = (_counted(store, run, entries) for run, entries in zip(latest, boards, strict=True))
+    if _are_of_two_places(old, new):
+        old, new = _on_one_board(store, (old, new), boards)
+    notes = [
+        _which(run, entry, last)
+        for run, entries, last in zip((old, new), boards, latest, strict=True)
+        for entry in entries
+        if entry.id == run.id != last.id
+    ]
+    return _versions(store, old, new, notes)
+
+
+def take_latest(root: Path, a: str, b: str) -> Versions:
+    """Return the latest runs that `a` and `b` name, as `show` understands the names. A problem that both names share is
+    preferred. Raises UsageError and InfrastructureError."""
+    store = Store(root)
+    return _versions(store, *_latest(store, a, b))
+
+
+def _latest(store: Store, a: str, b: str) -> tuple[Run, Run]:
     shared = store.find(a).keys() & store.find(b).keys()
     problem = shared.pop() if len(shared) == 1 else None
-    old, new = store.read(a, problem), store.read(b, problem)
-    if old.problem == new.problem and _are_of_two_places(old, new):
-        old, new = (store.read(run_id) for run_id in store.ranked_alike(a, b, old.problem) or (old.id, new.id))
-    sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
-    return Versions(old, new, *sources)
+    return store.read(a, problem), store.read(b, problem)
+
+
+def _versions(store: Store, old: Run, new: Run, notes: Iterable[str] = ()) -> Versions:
+    a_source, b_source = (store.source(run.problem, run.submission_sha256) for run in (old, new))
+    return Versions(old, new, a_source, b_source, tuple(dict.fromkeys(notes)))
+
+
+def _counted(store: Store, run: Run, entries: Sequence[Entry]) -> Run:
+    """The run that stands on the board on which `run` is. `entries`: the submission's run on each board, or none if
+    `run` itself was named."""
+    place = (run.device.slug, run.problem_revision, run.problem_sha256)
+    entry = next((entry for entry in entries if _place(entry) == place), None)
+    return run if entry is None or entry.id == run.id else store.load(entry)
+
+
+def _on_one_board(store: Store, runs: tuple[Run, Run], boards: Sequence[Sequence[Entry]]) -> tuple[Run, Run]:
+    """The latest pair of ranked runs of the two sources on one board, or `runs` if there is none."""
+    of_a, of_b = (
+        {_place(entry): entry for entry in entries if entry.ranked and entry.sha256 == run.submission_sha256}
+        for run, entries in zip(runs, boards, strict=True)
+    )
+    pairs = [(of_a[place], of_b[place]) for place in of_a.keys() & of_b.keys()]
+    if not pairs:
+        return runs
+    old, new = max(pairs, key=lambda pair: min(entry.id for entry in pair))  # an id begins with the run's start time
+    return store.load(old), store.load(new)
+
+
+def _place(entry: Entry) -> tuple[str, int, str]:
+    """What tells one board from another of the same problem."""
+    return entry.device, entry.revision, entry.problem_sha256
+
+
+def _which(run: Run, entry: Entry, latest: Run) -> str:
+    """Say which run was taken for a submission's name, since it is not the `latest`."""
+    median = f", the median of {entry.runs} ranked runs" if entry.ranked and entry.runs > 1 else ""
+    board = f"the board of {run.device.name} counts run {run.id}{median}"
+    return f"{run.submission}: {board}, so it is compared; the latest run is {latest.id}"
 
 
 def _are_of_two_places(old: Run, new: Run) -> bool:
@@ -66,7 +128,8 @@ def compare(root: Path, versions: Versions) -> Comparison:
     doubt.check_comparable(versions.a, versions.b)
     noise = calibration.noise(root, versions.a.device, None)
     config = load_config(root)
-    return comparison.compare_runs(versions.a, versions.b, noise, config.confidence, config.rank_worker_timed)
+    compared = comparison.compare_runs(versions.a, versions.b, noise, config.confidence, config.rank_worker_timed)
+    return replace(compared, notes=(*versions.notes, *compared.notes))
 
 
 def duel(

@@ -43,7 +43,8 @@ LOW_DISK_BYTES = 2 << 30
 of torch extensions write about a hundred."""
 
 ASK_S = 20.0
-_DRIVERS = {"/proc/driver/nvidia/version": "NVIDIA's", "/dev/kfd": "AMD's"}
+_NVIDIA = "NVIDIA's"
+_DRIVERS = {"/proc/driver/nvidia/version": _NVIDIA, "/dev/kfd": "AMD's"}
 _DRIVER_QUESTIONS = (
     ("nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"),
     ("amd-smi", "version"),
@@ -112,6 +113,8 @@ def _device(device: Device) -> Fact:
     if device.kind == "cpu" and drivers:
         how = "install Podium into a Python" if installed() else "make doctor PYTHON=/path/to/a/python3"
         remedy = f"to judge on that GPU: {how} whose torch sees it"
+        if drivers[0] == _NVIDIA and not installed() and (tools.version("torch") or "").endswith("+cpu"):
+            remedy += "; .venv has the torch for CPUs: make clean, then make doctor, installs the one for CUDA"
         return Fact("device", f"{found}; {drivers[0]} driver is here, too, but is not used", "missing", remedy)
     return Fact("device", found)
 
