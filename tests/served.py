@@ -14,6 +14,7 @@ import uvicorn
 from bench.stand_in import run_of
 from harness.progress import note
 from harness.server import app as application
+from harness.server.board import results
 from harness.server.dispatcher import Dispatcher
 from harness.server.guard import MOST_CONNECTIONS, patient
 from harness.server.program import configured
@@ -24,6 +25,8 @@ from harness.server.store.people import hashed
 TOKEN = "an administrator's token"
 RIGHT = "def custom_kernel(data):\n    return data[0] * 2\n"
 DOUBLE = "title: Twice\nproblem: double\nlimits: {per_hour: 1000, waiting: 100}\n"
+
+results.LOOK_S = 0.1  # a test that stores a run waits for the boards to look
 
 
 def saying(**words):

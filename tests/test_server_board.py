@@ -62,14 +62,14 @@ def anybody(server):
 
 
 def shown(browser, address, wanted, **headers):
-    """The page, as soon as it shows what it should: the boards look every two seconds."""
+    """The page, as soon as it shows what it should: the boards look now and then."""
     until = time.monotonic() + 30
     while True:
         answer = browser.get(address, **headers)
         if answer.status == 200 and (wanted is None or wanted in answer.text):
             return answer
         assert time.monotonic() < until, (answer.status, answer.text)
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 class Elements(HTMLParser):
@@ -394,7 +394,7 @@ def test_a_removed_submission_leaves_the_board_and_says_why_on_its_page(server, 
     until = time.monotonic() + 30
     while (answer := anybody.get(board)).status == 200 and "ada.mine" in answer.text:
         assert time.monotonic() < until
-        time.sleep(0.1)
+        time.sleep(0.02)
     assert anybody.get(f"/run/{run}").status == 404
     assert "Removed: it copied &lt;b&gt;another&lt;/b&gt;" in anybody.get(f"/submission/{number}").text
 
@@ -613,7 +613,10 @@ def test_a_trial_on_the_front_page_leads_its_author_alone_to_its_page(server, an
     stream = Stream(anybody, "/live")
     server.judge.free.clear()
     numbers = {mode: server.sent(client, source_with(), mode=mode) for mode in ("leaderboard", "test")}
-    public = {each["submission"]: each["public"] for each in (stream.next(), stream.next(), stream.next())}
+    public = {}
+    while len(public) < 2:  # two changes of one submission may be told as one
+        event = stream.next()
+        public[event["submission"]] = event["public"]
     assert public == {numbers["leaderboard"]: True, numbers["test"]: False}
     for browser, linked in ((ada, {"leaderboard", "test"}), (anybody, {"leaderboard"})):
         page = browser.get("/").text

@@ -11,7 +11,6 @@ from boards import Browser
 from served import DOUBLE, TOKEN, Server, saying, until
 
 from harness import catalog
-from harness.server.board import results
 from harness.server.store.rows import JobState
 
 
@@ -20,7 +19,6 @@ def server(toy_root, monkeypatch):
     """Its stand-in judge judges the present files of the problem, so that its runs are ranked."""
     sha256, judged = catalog.load_problem(toy_root, "double").sha256, served.run_of
     monkeypatch.setattr(served, "run_of", lambda *words: judged(*words).model_copy(update={"problem_sha256": sha256}))
-    monkeypatch.setattr(results, "LOOK_S", 0.05)
     server = Server(toy_root, double=DOUBLE, other=DOUBLE)
     yield server
     server.close()
