@@ -8,6 +8,7 @@ else: no other script runs, and nothing is fetched.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import math
 from collections.abc import Sequence
@@ -117,9 +118,10 @@ def _told(sheet: Sheet) -> str:
     return f"{_microseconds(sheet.entry.score_ns)} µs by {sheet.entry.submission}"
 
 
+@functools.cache
 def environment(*folders: Path) -> Environment:
     """Return the template environment with its filters. Templates in `folders` take precedence over the report's
-    own."""
+    own. It is kept, because it keeps the compiled templates."""
     made = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
