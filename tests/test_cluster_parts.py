@@ -270,12 +270,15 @@ def test_a_job_whose_problem_has_another_hash_is_not_judged(asked):
     assert "their hash is not the job's" in last["error"]["message"]
 
 
-def test_a_job_that_is_closed_ends_its_judge(asked):
+def test_a_job_that_is_closed_ends_its_judge(asked, monkeypatch):
+    monkeypatch.setattr(job, "ALIVE_S", 0.05)
     others = facts.descendants(os.getpid())  # fork servers of other tests
     going = asked("import time\ntime.sleep(300)\n")
-    next(going)
-    next(going)  # a sign of life: the judge has started
-    judges = facts.descendants(os.getpid()) - others
+    assert "begun" in next(going)
+    judges, until = set(), time.monotonic() + 60
+    while not judges and time.monotonic() < until:
+        next(going)
+        judges = facts.descendants(os.getpid()) - others
     assert judges
     going.close()
     until = time.monotonic() + 60
@@ -543,7 +546,8 @@ def test_a_process_that_never_says_a_word_is_a_lost_attempt_and_the_job_is_place
     assert run.ending.verdict == "infrastructure_error" and "said nothing within 0.1 s" in run.ending.message
 
 
-def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of):
+def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of, monkeypatch):
+    monkeypatch.setattr(link, "AGAIN_S", 0.05)
     told = []
     with Link("auto", toy_root, patient=True, driver="tests.dying_driver") as way:
         assert way.judge(request_of, told.append).submission == "mine"
@@ -566,7 +570,8 @@ def test_a_link_tells_a_log_of_nodes_and_of_what_happens_to_jobs_and_narrators_t
     assert told == [("told", "mine: test 1 of 2"), ("noted", "mine: attempt 1 is lost: a reason")]
 
 
-def test_a_server_s_log_has_that_its_cluster_is_lost_and_that_one_answers(toy_root, request_of):
+def test_a_server_s_log_has_that_its_cluster_is_lost_and_that_one_answers(toy_root, request_of, monkeypatch):
+    monkeypatch.setattr(link, "AGAIN_S", 0.05)
     log = []
     with Link("auto", toy_root, patient=True, driver="tests.dying_driver", log=log.append) as way:
         way.judge(request_of)
