@@ -181,3 +181,16 @@ def test_a_user_id_is_not_given_again_while_a_worker_has_it_however_many_others_
     with scratch(b"", uid):
         assert uid not in {own.new_uid() for _ in range(FREE_UIDS * 20)}
     assert uid in {own.new_uid() for _ in range(FREE_UIDS * 20)}
+
+
+def test_a_submission_cannot_hide_its_files_from_a_judge_that_is_not_root(isolation):
+    """What is hidden so does not count: a memfd, for example."""
+    if not isolation.seccomp:
+        pytest.skip("this tier has no filter of system calls")
+    program = """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        print([libc.prctl(4, value, 0, 0, 0) for value in (0, 1)], libc.prctl(3, 0, 0, 0, 0))
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == "[-1, 0] 1\n"
