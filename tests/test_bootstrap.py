@@ -377,10 +377,11 @@ def test_torch_for_cuda_is_not_downloaded_where_no_nvidia_gpu_is_unless_somebody
         machine(PODIUM_TORCH="rocm")
 
 
-@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"])
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_PYPI_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"])
 def test_where_pip_has_places_of_its_own_it_takes_torch_from_them(machine, name, tmp_path):
     assert machine(PIP_TIMEOUT="9")
-    assert not machine(**{name: str(tmp_path)})
+    assert not machine(**{name: str(tmp_path)}) and not machine(**{name: f"{tmp_path}/it's"})
+    assert machine(**{name: ""}), "pip ignores an empty variable"
 
 
 @pytest.mark.slow(ci=True)

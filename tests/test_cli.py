@@ -194,6 +194,13 @@ def test_show_finds_a_run_by_its_submission_its_id_and_how_that_begins_and_by_no
     assert code == 2 and "no run nonsense" in err
 
 
+@pytest.mark.parametrize("verb", ["eval", "check", "leaderboard", "import"])
+def test_a_word_that_no_file_can_have_as_its_name_is_one_sentence(podium, verb):
+    word = 300 * "a"
+    code, out, err = podium(verb, word, *(["mine.py"] if verb in ("eval", "check") else []))
+    assert (code, out, err) == (2, "", f"error: no file can have a name as long as {word}\n")
+
+
 def test_a_run_is_found_by_the_file_that_it_judged_and_by_no_other_of_its_name(podium, toy_root, monkeypatch):
     file = submit(toy_root, "honest", HONEST)
     run = make_run("20260101T000000-1-honest", submission="honest", submission_path="submissions/double/honest.py")

@@ -1,6 +1,9 @@
 """Who is named if a GPU's memory is full. There is no GPU here: what is free is made up, by which workers are alive."""
 
+import random
+import secrets
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,3 +137,41 @@ def test_in_a_duel_the_one_that_keeps_the_memory_is_named(fight, monkeypatch, ho
         fight(HONEST, HONEST, 1)
     said = "runtime error: the submission keeps" if hog else "runtime error: OutOfMemoryError"
     assert str(caught.value).startswith(f"{hog or 'first'}: {said}"), str(caught.value)
+
+
+def test_in_a_duel_what_one_frees_while_the_other_is_ended_is_not_laid_to_the_other(fight, monkeypatch):  # noqa: F811
+    """`first` says that memory is full, and runs on. It would free what it holds just as `second` is ended."""
+    owners, prepared, take, seen = {}, Entrant.prepared, Entrant.take, []
+    ended = free_by(lambda session: 0, monkeypatch)
+
+    class SecondLooksFirst(random.SystemRandom):
+        def sample(self, what, count):
+            return list(reversed(what))
+
+    @contextmanager
+    def owned(self, timed=False):
+        with prepared(self, timed) as session:
+            if timed:
+                owners[self.caller._path.rpartition("/")[2].removesuffix(".py")] = session
+            yield session
+
+    def taken(self, session, *what):
+        if session is not owners.get("first"):
+            return take(self, session, *what)
+        session.leash.resume()
+        raise Fault(Verdict.RUNTIME_ERROR, "RuntimeError: out of memory")
+
+    def looked(device):
+        if owners["first"] not in ended:
+            state = Path(f"/proc/{owners['first'].leash.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            seen.append(state)
+        return GB
+
+    monkeypatch.setattr(share, "free_bytes", looked)
+    monkeypatch.setattr(secrets, "SystemRandom", SecondLooksFirst)
+    monkeypatch.setattr(Entrant, "prepared", owned)
+    monkeypatch.setattr(Entrant, "take", taken)
+    with pytest.raises(Disqualified, match="first: runtime error: RuntimeError: out of memory"):
+        fight(HONEST, HONEST, 1)
+    before_and_after_the_end_of_second, its_own = seen[:2], seen[2:]
+    assert before_and_after_the_end_of_second == [b"T", b"T"] and len(its_own) == 1

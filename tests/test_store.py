@@ -294,7 +294,7 @@ class TestReading:
         assert "could be any of 2 runs" in caught.value.message
         assert caught.value.hint.split()[-2:] == ["one-y", "one-x"]
 
-    @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
+    @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", "", "\udcff", f"{300 * 'x'}.py"])
     def test_any_other_part_of_an_id_is_no_run(self, root, part):
         put(root, make_run("two-x"))
         with pytest.raises(UsageError, match="there is no run"):

@@ -327,3 +327,14 @@ def test_each_limit_that_a_problem_may_state_is_one_that_an_answer_can_break(lim
         excess = found.excess(Tolerance(rel_l2=9, **broken))
     named = {"parts": "tail", "spreads": "row_gain_spread"}.get(limit, limit)
     assert excess.limit == named and excess.ratio > 1
+
+
+def test_parts_may_be_of_several_types_and_each_counts_by_its_own_values():
+    want, whole = rows(8), torch.full((200, 16), 2**40 + 1)
+    parts = {"fp8": want.to(torch.float8_e4m3fn), "bf16": want.bfloat16(), "fp32": want.float(), "integers": whole}
+    together = Tally()
+    together.add(want, want * 1.5, parts)
+    for name, part in parts.items():
+        alone = Tally()
+        alone.add(want, want * 1.5, {name: part.double()})
+        assert together.parts[name] == pytest.approx(alone.parts[name], rel=1e-14)

@@ -2,6 +2,7 @@
 in every isolation that this machine offers, and where nothing confines it."""
 
 import json
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -171,3 +172,25 @@ def test_two_workers_of_a_judge_never_have_the_same_user_id():
     own = Isolation(False, True, True, True, False)
     given = [own.new_uid() for _ in range(FREE_UIDS * 3)]
     assert all(len(set(given[at : at + 8])) == 8 for at in range(len(given) - 8)) and len(set(given)) > FREE_UIDS // 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory to another user")
+def test_a_user_id_is_not_given_again_while_a_worker_has_it_however_many_others_come_and_go():
+    own = Isolation(False, True, True, True, False)
+    uid = own.new_uid()
+    with scratch(b"", uid):
+        assert uid not in {own.new_uid() for _ in range(FREE_UIDS * 20)}
+    assert uid in {own.new_uid() for _ in range(FREE_UIDS * 20)}
+
+
+def test_a_submission_cannot_hide_its_files_from_a_judge_that_is_not_root(isolation):
+    """What is hidden so does not count: a memfd, for example."""
+    if not isolation.seccomp:
+        pytest.skip("this tier has no filter of system calls")
+    program = """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        print([libc.prctl(4, value, 0, 0, 0) for value in (0, 1)], libc.prctl(3, 0, 0, 0, 0))
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == "[-1, 0] 1\n"

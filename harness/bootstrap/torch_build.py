@@ -12,8 +12,11 @@ FOR_CPUS = "https://download.pytorch.org/whl/cpu"
 CHOICE = "PODIUM_TORCH"
 """The environment variable that chooses the build: cpu or cuda. Unset, the machine decides."""
 
-OWN_PLACES = ("index-url", "extra-index-url", "find-links", "no-index")
-"""Settings of pip that say where packages come from."""
+OWN_PLACES = ("index-url", "pypi-url", "extra-index-url", "find-links", "no-index")
+"""Settings of pip that say where packages come from. pypi-url is another name of index-url."""
+
+SECTIONS = ("global", "install", ":env:")
+"""Those of pip's configuration that `pip install` follows."""
 
 NVIDIA_FILES = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")  # the last: Windows' GPU under WSL
 NVIDIA = "0x10de"
@@ -52,8 +55,11 @@ def has_own_places(pip: List[str], environment: Mapping[str, str]) -> bool:
     listed = subprocess.run(
         [*pip, "config", "list"], env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    names = re.findall(r"^[^=\s]*\.([a-z-]+)=", listed.stdout.decode(errors="replace"), re.MULTILINE)
-    return any(name in OWN_PLACES for name in names)
+    settings = re.findall(r"^([^=\s]*)\.([a-z-]+)=(.*)", listed.stdout.decode(errors="replace"), re.MULTILINE)
+    # pip ignores empty values.
+    return any(
+        section in SECTIONS and name in OWN_PLACES and value.strip() != "''" for section, name, value in settings
+    )
 
 
 def _text(folder: str, name: str) -> str:

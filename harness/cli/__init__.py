@@ -14,16 +14,18 @@ the work.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from harness.cli import cluster, completion, judging, looking, rejudging, serving, working
 from harness.cli.options import verbs
 from harness.command import MODULE, called, typed
-from harness.errors import InfrastructureError, PodiumError
+from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.render import github
 from harness.render.legible import legible
 
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.close()
             return 0
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # any word that may be a path: pathlib raises it even in exists()
+                click.echo(f"error: no file can have a name as long as {legible(Path(error.filename).name)}", err=True)
+                return UsageError.exit_code
             if not _stdout_is_full():
                 raise
             with contextlib.suppress(OSError):  # stderr may be the same full file

@@ -227,7 +227,10 @@ class _Match:
             yield
         except (Disqualified, share.DeviceFull) as error:
             full = isinstance(error, share.DeviceFull) or share.SAID_BY_TORCH in error.message
-            for number, session in sessions.items() if full else ():
+            suspects = list(sessions.items()) if full else []
+            for place, (number, session) in enumerate(suspects):
+                for _, other in suspects[place + 1 :]:
+                    share.keep_still(other)
                 with self._sides[number].named():
                     self._sides[number].entrant.caller.blame(session)
             raise

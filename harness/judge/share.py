@@ -45,6 +45,16 @@ def free_bytes(device: Device) -> int:
     return torch.cuda.mem_get_info(device.torch_device)[0]
 
 
+def keep_still(session: Session) -> None:
+    """Stop a worker and all that it started, or end them: what one frees must not be laid to another that is ended."""
+    try:
+        still = session.stop()
+    except Fault:
+        still = False
+    if not still:
+        session.end()
+
+
 def blame(session: Session, device: Device, shares: int) -> None:
     """End the worker, once it has given back what torch keeps for later. Raises Fault if it kept more of the device's
     memory than one of `shares` equal parts."""

@@ -93,7 +93,7 @@ class Tally:
         parts: Mapping[str, torch.Tensor] | None = None,
         heads: Heads | None = None,
     ) -> None:
-        """Add matrices of rows, on any device: float64, `parts` of any one type. Elements that are not finite in either
+        """Add matrices of rows, on any device: float64, `parts` of any types. Elements that are not finite in either
         matrix are left out."""
         parts = parts or {}
         finite = want.isfinite() & got.isfinite()
@@ -115,7 +115,10 @@ class Tally:
             found[f"head_gain {heads.count}"] = own * gains, own
         if parts:
             # All parts at once: a loop over mla's 28 is most of the operations of a check.
-            stacked = torch.stack(tuple(parts.values()), dim=1).double()
+            each = list(parts.values())
+            if any(part.dtype != each[0].dtype for part in each):  # torch would round some, or find no common type
+                each = [part.double() for part in each]
+            stacked = torch.stack(each, dim=1).double()
             wholes = stacked.square().sum(-1)
             there = wholes + (stacked @ error[:, :, None])[:, :, 0]
             found |= dict(zip(parts, zip(there.split(1, dim=1), wholes.split(1, dim=1), strict=True), strict=True))

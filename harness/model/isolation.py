@@ -10,12 +10,28 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 FIRST_FREE_UID, FREE_UIDS = 60578, 606
 """User ids that systemd.io/UIDS-GIDS lists as "unused": no system assigns them."""
 
 _recent: deque[int] = deque(maxlen=FREE_UIDS // 2)
+_held: set[int] = set()
+
+
+@contextmanager
+def held(uid: int | None) -> Iterator[None]:
+    """While this is entered, `new_uid` does not give `uid`."""
+    if uid is None or uid in _held:
+        yield
+        return
+    _held.add(uid)
+    try:
+        yield
+    finally:
+        _held.discard(uid)
 
 
 @dataclass(frozen=True)
@@ -41,13 +57,14 @@ class Isolation:
     def new_uid(self) -> int | None:
         """A random user id for a scratch directory and the workers in it. None without `own_uid`.
 
-        None that this process gave lately: a submission must not have the user id of the judge's worker for null calls,
-        or of its rival's.
+        None that this process gave lately or that is `held`: a submission must not have the user id of the judge's
+        worker for null calls, or of its rival's. A long duel gives more ids than there are.
         """
         if not self.own_uid:
             return None
-        free = [uid for uid in range(FIRST_FREE_UID, FIRST_FREE_UID + FREE_UIDS) if uid not in _recent]
-        uid = random.SystemRandom().choice(free)
+        recent = set(_recent)
+        unused = [uid for uid in range(FIRST_FREE_UID, FIRST_FREE_UID + FREE_UIDS) if uid not in _held]
+        uid = random.SystemRandom().choice([uid for uid in unused if uid not in recent] or unused)
         _recent.append(uid)
         return uid
 

@@ -159,6 +159,8 @@ class Store:
         Raises UsageError if there is no such run or if several ids begin so; InfrastructureError if the run's file is
         no longer valid.
         """
+        if not is_text(name):
+            raise UsageError(f"there is no run {name}")
         with self.index() as index:
             entry = index.entry(name)
             found = {entry.problem: entry.id} if entry else index.latest(name) or self._of_file(name, index)
@@ -221,7 +223,15 @@ class Store:
 def is_path_of(name: str, file: Path) -> bool:
     """True if `name` is a path of `file`, and the file exists and may be a submission."""
     path = Path(name)
-    return path.suffix in (".py", ".json") and path.is_file() and path.resolve() == file.resolve()
+    try:
+        return path.suffix in (".py", ".json") and path.is_file() and path.resolve() == file.resolve()
+    except OSError:  # too long a name
+        return False
+
+
+def is_text(name: str) -> bool:
+    """Whether UTF-8 can hold it, and so the index. A word on the command line may be any bytes."""
+    return name.encode(errors="replace").decode() == name
 
 
 def is_called(path: str, name: str) -> bool:

@@ -99,8 +99,8 @@ def memory_bytes(family: set[int], judge_pid: int, uid: int, limit_bytes: int) -
     an upper bound: a page counts for each process that maps it. The mapped part of a memfd counts twice either way. The
     judge's own memfds are left out: they hold inputs and outputs. `uid`: the family's own user id, or negative.
     """
-    the_judge_s = dict(_files_in_memory(judge_pid))
-    files = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
+    the_judge_s = dict(_files_in_memory(judge_pid, -1))
+    files = {number: size for pid in family for number, size in _files_in_memory(pid, uid) if number not in the_judge_s}
     unmapped, not_theirs = sum(files.values()), sum(the_judge_s.values())
     bounds = {pid: bound for pid in family if (bound := _mapped_bound_bytes(pid, not_theirs)) is not None}
     at_most = unmapped + sum(bounds.values())
@@ -144,11 +144,12 @@ def statuses(folder: str) -> Iterator[os.stat_result]:
                     yield status
 
 
-def bytes_without_a_name(device: int, family: set[int]) -> int:
-    """Bytes of removed files on `device` that are still open in one of these processes."""
+def bytes_without_a_name(device: int, family: set[int], uid: int) -> int:
+    """Bytes of removed files on `device` that are still open in one of these processes. `uid`: their own user id, or
+    negative."""
     total = 0
     for pid in family:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _rights_to_look(pid, uid):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     status = os.stat(f"/proc/{pid}/fd/{fd}")
@@ -216,6 +217,18 @@ def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
     return None if private is None or shared is None else (private, shared)
 
 
+def _rights_to_look(pid: int, uid: int) -> contextlib.AbstractContextManager[None]:
+    """Where only `uid` may look into a process, the rights of `uid`; otherwise the own ones."""
+    try:
+        os.readlink(f"/proc/{pid}/cwd")  # allowed to whom its open files are
+    except PermissionError:
+        if uid >= 0:
+            return _looking_as(uid)
+    except OSError:
+        pass
+    return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def _looking_as(uid: int) -> Iterator[None]:
     """Use another user's rights on files, setfsuid(2). Root without CAP_SYS_PTRACE, as in most containers, may not read
@@ -248,10 +261,10 @@ def _kib(text: bytes, name: bytes) -> int | None:
     return next((int(line.split()[1]) * _KIB for line in text.splitlines() if line.startswith(name)), None)
 
 
-def _files_in_memory(pid: int) -> list[tuple[int, int]]:
+def _files_in_memory(pid: int, uid: int) -> list[tuple[int, int]]:
     """The inode and the bytes of each memfd that is open in a process."""
     found = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), _rights_to_look(pid, uid):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 path = f"/proc/{pid}/fd/{fd}"

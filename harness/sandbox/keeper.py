@@ -153,10 +153,10 @@ def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
         return f"took more than {max_bytes / 1e9:.1f} GB of memory", share
     if files > max_files:
         return _too_many_files(max_files), share
-    return _excess_on_disk(settings["folders"], int(settings["max_disk_bytes"]), max_files, family), share
+    return _excess_on_disk(settings["folders"], int(settings["max_disk_bytes"]), max_files, family, uid), share
 
 
-def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: set[int]) -> str | None:
+def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: set[int], uid: int) -> str | None:
     """Check the files in `folders`, which lie on one disk. They are counted each time: the free space of the file
     system shows nothing while other programs free some."""
     files = size = 0
@@ -168,7 +168,7 @@ def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: 
                     return _too_many_files(max_files)
     except OSError as error:
         return _cannot_look(error)
-    size += footprint.bytes_without_a_name(os.stat(folders[0]).st_dev, family)
+    size += footprint.bytes_without_a_name(os.stat(folders[0]).st_dev, family, uid)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 

@@ -14,14 +14,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.model.isolation import held
 from harness.temporary import temporary_folder
 
 
 @contextlib.contextmanager
 def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
-    """Yield a fresh directory with the submission `source` and a work/ owned by `uid`. It is removed afterwards. Raises
-    OSError."""
-    with temporary_folder() as folder:
+    """Yield a fresh directory with the submission `source` and a work/ owned by `uid`. It is removed afterwards, and
+    until then nothing else gets `uid`. Raises OSError."""
+    with held(uid), temporary_folder() as folder:
         (folder / "submission.py").write_bytes(source)
         (folder / "submission.py").chmod(0o444)
         for path in (folder / "work", folder / "shm"):

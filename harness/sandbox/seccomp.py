@@ -43,7 +43,8 @@ _METADATA = (
 _SIGNALS = {"kill": 1, "tkill": 1, "tgkill": 2, "rt_sigqueueinfo": 1, "rt_tgsigqueueinfo": 2}
 """The calls that send a signal, with the index of their argument for the signal."""
 _SIGCONT, _EXIT_SIGNAL = 18, 0xFF  # asm-generic/signal.h; CSIGNAL, the part of clone's flags, linux/sched.h
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _PR_SET_PDEATHSIG = 8, 10, 15, 1  # asm-generic/fcntl.h, linux/prctl.h
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15  # asm-generic/fcntl.h
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902  # asm-generic/sockios.h
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3  # sys/resource.h, linux/ioprio.h
 
@@ -118,6 +119,11 @@ def program(exposed: bool, judge_pids: tuple[int, ...], landlock_abi: int, paren
     steps += _on(
         "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_PDEATHSIG),
         *_argument(1), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM),
+    )  # fmt: skip
+    # A judge that is not root cannot look into a process that is hidden: its memfds and removed files would not count.
+    steps += _on(
+        "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_DUMPABLE),
+        *_argument(1), (_JUMP_EQUAL, 0, 1, 0), _refuse(errno.EPERM),
     )  # fmt: skip
     for name, argument in _SIGNALS.items():
         # A child that sends itself SIGCONT in a loop would cancel the judge's SIGSTOP and go on.
