@@ -343,7 +343,7 @@ class TestSubmissions:
 
     def test_a_folder_is_no_submission(self, tmp_path, problem):
         (tmp_path / "folder.py").mkdir()
-        with pytest.raises(UsageError, match="cannot read"):
+        with pytest.raises(UsageError, match="is a folder"):
             catalog.load_submission(problem, tmp_path / "folder.py")
 
     def test_a_file_whose_name_is_no_text_is_refused(self, tmp_path, problem):

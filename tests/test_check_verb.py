@@ -556,7 +556,7 @@ def test_without_any_compiler_the_last_line_names_the_command_that_brings_one(po
     )
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_without_the_decoder_the_last_line_names_the_command_that_brings_it(podium, monkeypatch, tmp_path_factory):
     without(monkeypatch, tmp_path_factory, "tinygrad")
     code, out, _ = podium(HIP, "--target", needing("gfx942"))

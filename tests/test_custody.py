@@ -270,7 +270,7 @@ class TestACheckerThatSaysNothingOfOneAnswer:
         assert raised.value.ending.verdict is Verdict.TIMEOUT and not raised.value.ending.verdict.disqualifies
         assert "the problem's checker took longer than 0.5 s on this output" in raised.value.ending.message
 
-    @pytest.mark.slow(ci=True)
+    @pytest.mark.slow
     def test_eval_and_evaluate_have_a_verdict_and_a_run_where_the_checker_crashes(self, toy_root, folder, opened):
         opened("crash")
         cases = "[{size: 33, seed: 1}, {size: 34, seed: 1}]"
@@ -368,7 +368,7 @@ class TestLimits:
         assert signal.getsignal(signal.SIGALRM) is before
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
-    @pytest.mark.slow(ci=True)
+    @pytest.mark.slow
     def test_a_generator_that_never_ends_is_held_to_the_limit_of_its_stage(self, toy_root, folder):
         """Opening the folder draws two inputs, and may take as long as the longest stage: the third call hangs."""
         (folder / "task.yml").write_text(f"{TASK_YML}test_timeout: 8\n")

@@ -28,7 +28,7 @@ def imported(toy_root):
     return toy_root
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_submissions_to_an_imported_folder_get_the_folders_verdicts(imported):
     server = Server(imported, judging=False, add=ADD)
     dispatcher = Dispatcher(server.serving, judges.judge_apart)
