@@ -80,7 +80,7 @@ def processes(word: str) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             first = (folder / "cmdline").read_bytes().partition(b"\0")[0]
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
         except OSError:
             continue
         if word.encode() in first and state != "T":

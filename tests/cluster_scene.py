@@ -57,7 +57,7 @@ def processes(word):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             if word in (folder / "cmdline").read_bytes().decode(errors="replace") and state != "Z":
                 found.append(int(folder.name))
     return sorted(found)
@@ -383,7 +383,7 @@ def custom_kernel(data):
             if len(begun) == 2 and not killed:
                 time.sleep(1)
                 for number in processes("ray::Judging"):
-                    parent = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
+                    parent = int(Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
                     words = Path(f"/proc/{parent}/cmdline").read_text()
                     if "--raylet_socket_name=" in words and own not in words and not killed:
                         killed.append(parent)

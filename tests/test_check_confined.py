@@ -68,7 +68,7 @@ def processes_named(mark: str) -> list[str]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             if mark.encode() in (entry / "cmdline").read_bytes() and state != "Z":
                 found.append(entry.name)
         except OSError:
