@@ -245,6 +245,16 @@ def test_a_second_server_on_the_same_database_is_refused(url):
     second.close()
 
 
+def test_a_server_that_starts_while_the_last_one_ends_waits_a_moment_for_its_database(postgres):
+    first, second = Database(postgres.url), Database(postgres.url)
+    first.connections.own()
+    ending = threading.Timer(0.3, first.close)
+    ending.start()
+    second.connections.own()
+    ending.join()
+    second.close()
+
+
 def test_a_database_of_a_newer_podium_is_refused(url):
     database = Database(url)
     with database.connections.writing() as rows:

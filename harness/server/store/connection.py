@@ -14,6 +14,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +28,9 @@ BUSY_S = 20.0
 MOST_CONNECTIONS = 24
 _ADVISORY_LOCK = 7_064_211_026
 """The number of PostgreSQL's lock on the database. It can be any number that no other program uses."""
+
+LETS_GO_S = 2.0
+"""How long a server waits for PostgreSQL's lock. PostgreSQL releases that of a server that has ended a moment later."""
 
 
 class DatabaseGone(InfrastructureError):
@@ -186,8 +190,11 @@ class Connections:
                 self._sole.close()
             try:
                 self._sole = self._open()
-                if not self._sole.execute("SELECT pg_try_advisory_lock(%s)", (_ADVISORY_LOCK,)).fetchone()[0]:
-                    raise taken
+                until = time.monotonic() + LETS_GO_S
+                while not self._sole.execute("SELECT pg_try_advisory_lock(%s)", (_ADVISORY_LOCK,)).fetchone()[0]:
+                    if time.monotonic() > until:
+                        raise taken
+                    time.sleep(0.05)
             except self._failures as error:
                 raise DatabaseGone(f"{DatabaseGone.told}: {error}") from error
             return
