@@ -45,8 +45,9 @@ def main() -> None:
 
 
 def row(run: Run) -> dict[str, str | float]:
-    whole, all_of_it = scores(run, None), {"run": f"{run.problem}/{run.submission}, {run.device.slug}"}
-    found: dict[str, str | float] = {**all_of_it, "processes": len(whole)}
+    whole = scores(run, None)
+    found: dict[str, str | float] = {"run": f"{run.problem}/{run.submission}, {run.device.slug}"}
+    found["processes"] = len(whole)
     for calls in CALLS:
         fewer = scores(run, calls)
         found[f"score {calls}"] = math.exp(statistics.fmean(fewer) - statistics.fmean(whole))

@@ -63,13 +63,17 @@ def holds(isolation):
     return tiers.holds(isolation, CPU)
 
 
+def here_or_skipped(isolation):
+    if isolation not in set(tiers.candidates(CPU)):
+        pytest.skip("bubblewrap is not installed, Landlock not in the kernel, or a user id of its own takes root")
+    if not holds(isolation):
+        pytest.skip("this isolation does not hold here: a container forbids it, or a directory is closed to others")
+    return isolation
+
+
 @pytest.fixture(scope="module", params=ISOLATIONS)
 def isolation(request):
-    if request.param not in set(tiers.candidates(CPU)):
-        pytest.skip("bubblewrap is not installed, Landlock not in the kernel, or a user id of its own takes root")
-    if not holds(request.param):
-        pytest.skip("this isolation does not hold here: a container forbids it, or a directory is closed to others")
-    return request.param
+    return here_or_skipped(request.param)
 
 
 def test_where_a_layer_works_at_all_an_isolation_with_it_holds():

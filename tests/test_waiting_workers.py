@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from test_sandbox import CPU, HAVE_AN_OWN_UID, ISOLATIONS, ROOT, Inside, holds
+from test_sandbox import CPU, HAVE_AN_OWN_UID, ISOLATIONS, ROOT, Inside, here_or_skipped
 
 from harness import catalog
 from harness.judge.session import Session
 from harness.model import Isolation
 from harness.model.isolation import FREE_UIDS
-from harness.sandbox import syscalls, tiers
+from harness.sandbox import syscalls
 from harness.sandbox.scratch import scratch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")
@@ -32,11 +32,7 @@ UNCONFINED = [
 
 @pytest.fixture(params=[*ISOLATIONS, *UNCONFINED])
 def isolation(request):
-    if request.param not in set(tiers.candidates(CPU)):
-        pytest.skip("bubblewrap is not installed, Landlock not in the kernel, or a user id of its own takes root")
-    if not holds(request.param):
-        pytest.skip("this isolation does not hold here: a container forbids it, or a directory is closed to others")
-    return request.param
+    return here_or_skipped(request.param)
 
 
 ATTEMPTS = """

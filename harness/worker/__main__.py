@@ -9,7 +9,7 @@ from harness.sandbox.confinement import confine_as_told
 
 
 def main() -> None:
-    confine_as_told(hidden=True)  # until it loads a submission
+    confine_as_told(hidden=True)  # until it loads a submission; on a GPU until it is prepared
     gc.disable()  # torch's import makes no garbage, and collecting takes a seventh of its time
     from harness.worker.main import main as serve
 
