@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,27 @@ def served(root, judging=True):
     return Server(root, database=str(root / NAMED), judging=judging)
 
 
+@contextmanager
+def stored_into(root):
+    """Files come and go in `results` all the while, as those of the judge and of the index of runs do."""
+    over = threading.Event()
+
+    def store():
+        while not over.wait(0.001):
+            for folder in ("results", "results/local"):
+                path = root / folder / ".index.sqlite-journal"
+                path.touch()
+                path.unlink()
+
+    writer = threading.Thread(target=store)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+
+
 @pytest.fixture
 def backed_up(toy_root):
     """A competition's first hour: one submission has its verdict, one waits, and then the backup is made."""
@@ -43,7 +66,8 @@ def backed_up(toy_root):
     done = server.judged(client, saying(score_ns=1000))
     server.judge.free.clear()
     waiting = server.sent(client, saying(score_ns=2000), name="second.py")
-    type_in(toy_root, ".backup")
+    with stored_into(toy_root):
+        type_in(toy_root, ".backup")
     server.judge.free.set()
     server.over(client, waiting)
     later = server.judged(client, saying(score_ns=3000), name="third.py")
