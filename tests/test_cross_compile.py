@@ -35,7 +35,15 @@ from harness.compile import triton_compiler
 def job(arguments, name):
     if name == "late":
         triton_compiler.TOTAL_CPU_S = 0.01
-    return cross_compiled(arguments)
+    if not arguments.at_once > 1:
+        return cross_compiled(arguments)
+    os.environ["TRITON_CACHE_DIR"] += name
+    one_by_one = []
+    def noted(*given, **named):
+        one_by_one.append(given)
+        return apart(*given, **named)
+    triton_compiler.apart = noted
+    return [cross_compiled(arguments), len(one_by_one)]
 
 os.environ.update(WITHOUT_GPU)
 for name, (problem, target, file) in json.load(sys.stdin).items():
@@ -44,7 +52,8 @@ for name, (problem, target, file) in json.load(sys.stdin).items():
     if not (inputs / target).exists():
         on_targets(catalog.load_problem(Path.cwd(), problem), [target], inputs)
     arguments = argparse.Namespace(
-        target=target, inputs=inputs / target, file=Path(file), emit=Path(file).parent / "emit"
+        target=target, inputs=inputs / target, file=Path(file), emit=Path(file).parent / "emit",
+        at_once=3 if name.endswith("at once") else 1,
     )
     outcome = apart(lambda: job(arguments, name), cpu_s=200, wall_s=500)
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
@@ -236,6 +245,28 @@ def custom_kernel(data: input_t) -> output_t:
 '''
 
 
+ONCE = '''
+"""Host code that launches a kernel in its first call only."""
+import torch, triton, triton.language as tl
+
+called = []
+
+@triton.jit
+def one(x, SIZE: tl.constexpr):
+    tl.store(x + tl.arange(0, SIZE), 1)
+
+def custom_kernel(data):
+    x = torch.empty(64, device="cuda")
+    one[(1,)](x, SIZE=64 if called else 32)
+    called.append(data)
+    return x
+'''
+
+AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0}
+"""Files that are compiled three kernels at a time as well, and how many kernels are then compiled by themselves: those
+that host code asks for after it has looked at a compiled one, or in a call that is not its first."""
+
+
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
     folder = tmp_path_factory.mktemp("submissions")
@@ -244,6 +275,9 @@ def documents(tmp_path_factory):
     (folder / "hip.py").write_text((CHECKOUT / "submissions/kv_replicate/hip_seed.py").read_text())
     jobs = {f"kernels {target}": ("prefill", target, str(folder / "kernels.py")) for target in ("gfx942", "sm_90")}
     jobs |= {f"habits {target}": ("prefill", target, str(folder / "habits.py")) for target in ("gfx1100", "sm_90")}
+    (folder / "once.py").write_text(ONCE)
+    jobs |= {"once": ("prefill", "gfx942", str(folder / "once.py"))}
+    jobs |= {f"{name}, at once": jobs[name] for name in AT_ONCE}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
     jobs |= {"late": ("prefill", "gfx942", str(folder / "habits.py"))}
     for name, text in WRONG_HOSTS.items():
@@ -440,6 +474,11 @@ def test_host_code_sees_the_target_s_card(documents, target, chip):
     assert [kernel["configuration"]["BLOCK"] for kernel in document["kernels"]] == [128, 256, 512, 1024]
     seen = document["kernels"][0]["configuration"]
     assert (seen["MULTIPROCESSORS"], seen["WARP"], seen["ARCH"]) == chip
+
+
+@pytest.mark.parametrize(("name", "by_themselves"), AT_ONCE.items())
+def test_several_kernels_at_a_time_come_to_the_same_and_host_code_does_not_notice(documents, name, by_themselves):
+    assert documents[f"{name}, at once"] == [documents[name], by_themselves]
 
 
 def test_inline_hip_is_left_to_others(documents):

@@ -3,7 +3,9 @@
     described ─► inputs ─┐                               a trusted process describes the problem's inputs
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
-                   inline          HIP and CUDA          (absent_device, phantom, nested); fault: why not
+                     ahead           several at a time                     (absent_device, phantom, nested)
+                     fault           why not
+                   inline          HIP and CUDA
                      rehearsal     records their launches
                    survey ]        finds the compilers            in brackets: confined, beside the submission
                          │

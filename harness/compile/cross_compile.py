@@ -41,7 +41,9 @@ from harness.chips.targets import TARGETS
 if TYPE_CHECKING:  # imports of torch and Triton must wait until the environment is set
     from harness.compile.fault import CompileFault
     from harness.compile.inputs import Inputs
+    from harness.compile.phantom import Phantoms
     from harness.compile.triton_compiler import TritonCompiler, TritonKernel
+    from harness.worker.load import LoadedSubmission
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 """Environment variables that hide the GPUs of this machine from this process."""
@@ -69,6 +71,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--inputs", required=True, type=Path)
     parser.add_argument("--file", required=True, type=Path)
     parser.add_argument("--emit", type=Path)
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="kernels to compile side by side")
     return parser.parse_args()
 
 
@@ -82,7 +85,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
     file = arguments.file.resolve()
     compiler = TritonCompiler(arguments.target, file, arguments.emit)
     hip = HipLaunches()
-    fault = followed(Inputs.read(arguments.inputs), file, compiler, hip)
+    fault = followed(Inputs.read(arguments.inputs), file, compiler, hip, arguments.at_once)
     return {
         "target": arguments.target,
         "triton": triton.__version__,
@@ -94,15 +97,22 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> CompileFault | None:
-    """Import the submission and call it for every case. Return the first fault of its host code."""
-    from harness.compile import absent_device, fault, telling
+def followed(
+    inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower, at_once: int = 1
+) -> CompileFault | None:
+    """Import the submission and call it for every case. Return the first fault of its host code. `at_once`: the number
+    of kernels to compile side by side."""
+    from harness.compile import absent_device, ahead, fault, telling
     from harness.compile.phantom import Phantoms
-    from harness.compile.triton_compiler import NotCompiled
     from harness.worker import load
 
-    phantoms, faults = Phantoms(), []
+    phantoms = Phantoms()
     absent_device.present(compiler.target, compiler, phantoms)
+
+    def gather(gatherer: TritonCompiler) -> None:
+        absent_device.present(compiler.target, gatherer, phantoms)
+        called(submission, inputs, file, gatherer, hip, phantoms)
+
     with phantoms:
         try:
             telling.tell("the import of the file")
@@ -110,17 +120,35 @@ def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollo
         except (Exception, SystemExit) as error:
             return fault.of_exception(error, file)
         hip.follow()
-        for case in inputs.cases:
-            compiler.case = hip.case = case.label
-            telling.tell(f"custom_kernel with {case.label}")
-            data = case.data(phantoms)
-            phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
-            try:
-                submission.kernel(data)
-            except NotCompiled:
-                pass  # the kernel's own entry holds the reason
-            except (Exception, SystemExit) as error:
-                faults.append(fault.of_exception(error, file))
+        if at_once > 1:
+            compiler.ahead = ahead.outcomes(compiler, gather, at_once)
+        return called(submission, inputs, file, compiler, hip, phantoms)
+
+
+def called(
+    submission: LoadedSubmission,
+    inputs: Inputs,
+    file: Path,
+    compiler: TritonCompiler,
+    hip: HipFollower,
+    phantoms: Phantoms,
+) -> CompileFault | None:
+    """Call the submission for every case. Return the first fault of its host code."""
+    from harness.compile import fault, telling
+    from harness.compile.triton_compiler import NotCompiled
+
+    faults = []
+    for case in inputs.cases:
+        compiler.case = hip.case = case.label
+        telling.tell(f"custom_kernel with {case.label}")
+        data = case.data(phantoms)
+        phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
+        try:
+            submission.kernel(data)
+        except NotCompiled:
+            pass  # the kernel's own entry holds the reason
+        except (Exception, SystemExit) as error:
+            faults.append(fault.of_exception(error, file))
     return faults[0] if faults else None
 
 

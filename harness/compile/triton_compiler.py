@@ -3,17 +3,20 @@
     compile(source) ──► fork ──► Triton's compile ──► its cache, on disk ──► read here       ─► CompiledKernel
                           └─► exception, diagnostics, signal ──► CompileFault                ─► Uncompiled
 
+The fork may have been made before, beside others: `ahead`.
+
 A kernel that crashes LLVM ends only the forked process. A fault does not stop the host code: launching a kernel that
 did not compile does nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,7 +30,7 @@ from triton.runtime.cache import triton_key
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import TARGETS
 from harness.compile import fault, telling
-from harness.compile.apart import apart
+from harness.compile.apart import ForkedCall, apart
 from harness.compile.fault import CompileFault
 
 KERNEL_CPU_S = 30
@@ -74,6 +77,25 @@ class TritonKernel:
     fault: CompileFault | None = None
 
 
+@dataclass(frozen=True)
+class Request:
+    """What Triton's compile is asked for: its arguments."""
+
+    src: Any
+    target: Any
+    options: dict[str, Any] | None
+    named: dict[str, Any]
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The same for requests of the same code."""
+        return f"{self.src.hash()} {self.target} {sorted((self.options or {}).items())}"
+
+    def make(self) -> Any:
+        """Compile, or read the cache. Return Triton's CompiledKernel. Raises what Triton raises."""
+        return upstream_compile(self.src, target=self.target, options=self.options, **self.named)
+
+
 @dataclass
 class AutotunerTrial:
     """A trial call of an autotuner, whose launches do not count. `failed`: one of its kernels did not compile."""
@@ -82,14 +104,16 @@ class AutotunerTrial:
 
 
 class TritonCompiler:
-    """Replaces `triton.compile`. `file`: the submission. `emit`: a folder for the output of each stage."""
+    """Replaces `triton.compile`. `file`: the submission. `emit`: a folder for the output of each stage. `ahead`: what
+    came of requests that were compiled before they are made, by their keys."""
 
     def __init__(self, target: str, file: Path, emit: Path | None = None) -> None:
         self.target, self.file, self.emit = target, file, emit
         self.kernels: list[TritonKernel] = []
         self.launches = 0
         self.case = ""
-        self._left_s = TOTAL_CPU_S
+        self.ahead: Mapping[str, ForkedCall] = {}
+        self._began_s = _processor_s_of_forks()
         self._by_hash: dict[str, TritonKernel] = {}
         self._by_binary: dict[bytes, KernelReport] = {}
         self._trials: list[AutotunerTrial] = []
@@ -97,18 +121,19 @@ class TritonCompiler:
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """Compile a kernel in Python, as triton.compile does. Return Triton's CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
-        telling.tell(f"kernel {described(kernel)}")
-        triton_key(), make_backend(target).hash()  # cached in memory, so that forks need not compute them
-        taken_before_s = _processor_s_of_forks()
-        outcome = apart(
-            lambda: self._compile_to_cache(src, target, options, named),
-            cpu_s=KERNEL_CPU_S,
-            wall_s=KERNEL_WALL_S if self._left_s > 0 else 0.0,
-        )
-        self._left_s -= _processor_s_of_forks() - taken_before_s
+        request = Request(src, target, options, named)
+        outcome = self.ahead.get(request.key)
+        if outcome is None:
+            telling.tell(f"kernel {described(kernel)}")
+            self.get_ready(request)
+            outcome = apart(
+                lambda: self.compile_to_cache(request),
+                cpu_s=KERNEL_CPU_S,
+                wall_s=KERNEL_WALL_S if self.left_s() > 0 else 0.0,
+            )
         kernel.fault = fault.of_outcome(outcome, described(kernel), self.file, kernel.line)
         if outcome.status == 0 and outcome.returned is None:
-            made = upstream_compile(src, target=target, options=options, **named)
+            made = request.make()
             if kernel.fault is not None:
                 shutil.rmtree(Path(made.metadata_group[f"{src.name[:150]}.json"]).parent)  # else it is found next time
             elif made.hash in self._by_hash:
@@ -117,6 +142,14 @@ class TritonCompiler:
                 self._read(kernel, made)
         self.kernels.append(kernel)
         return made if kernel.fault is None else Uncompiled(self, kernel)
+
+    def left_s(self) -> float:
+        """The processor time that is left for the submission's kernels."""
+        return TOTAL_CPU_S - (_processor_s_of_forks() - self._began_s)
+
+    def get_ready(self, request: Request) -> None:
+        """Compute what forks would compute each: it is kept in memory."""
+        triton_key(), make_backend(request.target).hash()
 
     def launched(self, kernel: TritonKernel | str, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
         """Record a launch. `kernel` may be the kernel's hash."""
@@ -164,16 +197,16 @@ class TritonCompiler:
             src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials)
         )
 
-    def _compile_to_cache(self, src: Any, target: Any, options: Any, named: dict[str, Any]) -> dict[str, Any] | None:
-        """Compile in the forked process. Leave the result in Triton's cache, or return the CompileFault."""
+    def compile_to_cache(self, request: Request) -> dict[str, Any] | None:
+        """Compile in a forked process. Leave the result in Triton's cache, or return the CompileFault."""
         knobs.nvidia.dump_ptxas_log = True
         written = io.StringIO()
         try:
             with redirect_stdout(written):
-                made = upstream_compile(src, target=target, options=options, **named)
+                made = request.make()
                 if "cubin" in made.asm and not written.getvalue() and not ptxas_log(made).exists():
                     knobs.compilation.always_compile = True  # the cache was filled elsewhere, without the log
-                    made = upstream_compile(src, target=target, options=options, **named)
+                    made = request.make()
         except BaseException as error:
             print(written.getvalue())
             return asdict(fault.of_exception(error, self.file))

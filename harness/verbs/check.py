@@ -32,7 +32,7 @@ from harness.command import how_to_get_offline
 from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
-from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
+from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation, room
 from harness.compile.telling import plain
 from harness.emulator import decoding
 from harness.errors import InfrastructureError, UsageError
@@ -86,7 +86,8 @@ def check(
             if not isolation().confines:
                 narrate(f"nothing here confines submissions: this one runs with your rights; {tiers.HOW_TO_GET_ONE}")
             _describe(problem, compiled_for, folder)
-            processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
+            at_once = max(1, room() // len(waiting))
+            processes.start([_process(name, job, folder, submission, emit, at_once) for name, job in waiting.items()])
         judge = functools.partial(_judge, root, problem, submission, kept, narrate, stop_at_first)
         judgement = _kept_judgement(kept, _slot(chip, False)) or judge(Emulation(chip), _slot(chip, False))
         if waiting:
@@ -248,13 +249,17 @@ def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
     described.on_cpu(problem, folder / "cpu")
 
 
-def _process(name: str, job: tuple[str, str], folder: Path, submission: Submission, emit: Path | None) -> Job:
+def _process(
+    name: str, job: tuple[str, str], folder: Path, submission: Submission, emit: Path | None, at_once: int
+) -> Job:
     engine, target = job
     words = ["--target", target, "--inputs", "inputs", "--file", str(SUBMISSION)]
     given = {"inputs": folder / target} if (folder / target).exists() else {}
     if engine == "inline":
         words += ["--cpu", "cpu"]
         given["cpu"] = folder / "cpu"
+    else:
+        words += ["--at-once", str(at_once)]
     if emit is not None:
         words += ["--emit", "emit"]
     return Job(
