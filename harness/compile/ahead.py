@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.compile import telling
 from harness.compile.apart import Fork, ForkedCall, apart
-from harness.compile.triton_compiler import KERNEL_CPU_S, NoCompiler, Request, TritonCompiler
+from harness.compile.triton_compiler import KERNEL_CPU_S, NoCompiler, CompileRequest, TritonCompiler
 
 WALL_S = 600.0
 """The time for all of it. On a busy machine that is too little, and what has come is used."""
@@ -57,16 +57,16 @@ class Gatherer(NoCompiler):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, CompileRequest] = {}
 
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
-        request = Request(src, target, options, named)
+        request = CompileRequest(src, target, options, named)
         self.requests.setdefault(request.key, request)
         return super().compile(src, target, options, **named)
 
 
 def side_by_side(
-    compiler: TritonCompiler, requests: Mapping[str, Request], at_once: int
+    compiler: TritonCompiler, requests: Mapping[str, CompileRequest], at_once: int
 ) -> Iterator[tuple[str, ForkedCall]]:
     """Compile `requests`, and yield what came of each that ended by itself, as they end. No kernel gets more than its
     part of the time that is left for all of them, so that those which never end cannot use more than that."""

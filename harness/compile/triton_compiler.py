@@ -78,7 +78,7 @@ class TritonKernel:
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """What Triton's compile is asked for: its arguments."""
 
     src: Any
@@ -121,7 +121,7 @@ class TritonCompiler:
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """Compile a kernel in Python, as triton.compile does. Return Triton's CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
-        request = Request(src, target, options, named)
+        request = CompileRequest(src, target, options, named)
         outcome = self.ahead.get(request.key)
         if outcome is None:
             telling.tell(f"kernel {described(kernel)}")
@@ -147,7 +147,7 @@ class TritonCompiler:
         """The processor time that is left for the submission's kernels."""
         return TOTAL_CPU_S - (_processor_s_of_forks() - self._began_s)
 
-    def get_ready(self, request: Request) -> None:
+    def get_ready(self, request: CompileRequest) -> None:
         """Compute what forks would compute each: it is kept in memory."""
         triton_key(), make_backend(request.target).hash()
 
@@ -197,7 +197,7 @@ class TritonCompiler:
             src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials)
         )
 
-    def compile_to_cache(self, request: Request) -> dict[str, Any] | None:
+    def compile_to_cache(self, request: CompileRequest) -> dict[str, Any] | None:
         """Compile in a forked process. Leave the result in Triton's cache, or return the CompileFault."""
         knobs.nvidia.dump_ptxas_log = True
         written = io.StringIO()
