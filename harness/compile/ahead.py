@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.compile import telling
 from harness.compile.apart import Fork, ForkedCall, apart
-from harness.compile.triton_compiler import KERNEL_CPU_S, NoCompiler, CompileRequest, TritonCompiler
+from harness.compile.triton_compiler import KERNEL_CPU_S, CompileRequest, NoCompiler, TritonCompiler
 
 WALL_S = 600.0
 """The time for all of it. On a busy machine that is too little, and what has come is used."""
