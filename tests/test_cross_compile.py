@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 
 from harness.catalog import load_problem
 from harness.chips.code_object import amd_kernels
-from harness.compile import described, fault
+from harness.compile import ahead, described, fault
 from harness.compile.apart import ForkedCall, apart
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -528,3 +528,28 @@ def test_a_call_apart_ends_when_its_time_is_up():
 
     assert apart(spin, cpu_s=1, wall_s=60).status is None
     assert apart(lambda: signal.pause(), cpu_s=5, wall_s=0.1).status is None
+
+
+class CompilerOfThree:
+    """Compiles one kernel, crashes at another, and does not get to the end of a third."""
+
+    def left_s(self):
+        return 2.0
+
+    def get_ready(self, request):
+        pass
+
+    def compile_to_cache(self, request):
+        if request == "crashes":
+            os.kill(os.getpid(), signal.SIGKILL)
+        while request == "has no end":
+            pass
+
+
+def test_of_kernels_at_a_time_one_that_crashes_is_told_and_one_without_an_end_is_left_out(capfd):
+    asked = {word: word for word in ("has no end", "crashes", "is compiled")}
+    came = dict(ahead.side_by_side(CompilerOfThree(), asked, at_once=2))
+    assert {word: outcome.status for word, outcome in came.items()} == {"crashes": -signal.SIGKILL, "is compiled": 0}
+    assert "0 of 3 kernels left" in capfd.readouterr().err
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
