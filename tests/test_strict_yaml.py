@@ -112,7 +112,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 
 
 def test_a_directory_in_place_of_a_file_is_named(tmp_path):
-    with pytest.raises(ProblemError, match="cannot be read: Is a directory$"):
+    with pytest.raises(ProblemError, match=r"cannot be read: Is a directory$"):
         strict_yaml.read_text(tmp_path)
 
 
