@@ -1,6 +1,7 @@
 """A problem's folder is read strictly, a submission once: each fault is one sentence with the file and the key."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -340,6 +341,17 @@ class TestSubmissions:
     def test_a_file_in_a_missing_folder_is_only_missing(self, tmp_path, problem):
         with pytest.raises(UsageError, match="there is no file"):
             catalog.load_submission(problem, tmp_path / "no" / "kernel.py")
+
+    def test_a_link_to_nothing_names_what_it_points_to_and_not_itself(self, tmp_path, problem):
+        (tmp_path / "mine.py").symlink_to("gone.py")
+        with pytest.raises(UsageError, match=r"mine\.py is a link to gone\.py, which is not there") as caught:
+            catalog.load_submission(problem, tmp_path / "mine.py")
+        assert caught.value.hint is None
+
+    def test_a_device_or_a_pipe_is_refused_before_it_is_read(self, tmp_path, problem):
+        (tmp_path / "mine.py").symlink_to(os.devnull)  # a pipe without a writer, or /dev/zero, would never end
+        with pytest.raises(UsageError, match="is not a regular file"):
+            catalog.load_submission(problem, tmp_path / "mine.py")
 
     def test_a_folder_is_no_submission(self, tmp_path, problem):
         (tmp_path / "folder.py").mkdir()

@@ -852,6 +852,18 @@ def test_where_only_the_case_differs_the_case_is_named_by_what_it_does_not_share
     assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "in kv=1024", "split_kv", "in kv=8192 and 1 more"]
 
 
+def test_a_case_that_does_not_fit_its_column_stands_once_below_the_table_by_its_number():
+    long = "batch_size=16 num_q_heads=32 num_kv_heads=32 q_seq_len=1 seq_lens=[0,1,63,64,65,100,1999,2111]"
+    kernels = [kernel(cases=("kv=1",)), *(kernel(cases=(long, "kv=9"), vgprs=vgprs) for vgprs in (90, 91))]
+    shown = table_of(*kernels, width=100)
+    assert [row[1] for row in rows_of(shown)[1:]] == [
+        *("split_kv", "in kv=1"),
+        *("split_kv", "in [1] and 1 more"),
+        *("split_kv", "in [1] and 1 more"),
+    ]
+    assert shown.count(long) == 1 and shown.splitlines()[-1] == f"  [1] {long}"
+
+
 def test_matrix_instructions_and_occupancy_are_told_in_few_words():
     instructions = {"v_mfma_f32_32x32x8_bf16_1k": 8, "v_mfma_f32_16x16x16_f16": 32}
     waves = {"waves_per_simd": 2, "of": 8, "limited_by": "LDS"}

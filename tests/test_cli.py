@@ -181,6 +181,11 @@ def test_json_is_exactly_one_document(podium, toy_root):
         assert json.loads(podium(*arguments, "--json")[1])
 
 
+def test_show_says_of_a_run_without_times_that_nothing_was_timed(podium, toy_root):
+    podium("eval", "double", str(submit(toy_root, "wrong", WRONG)))
+    assert "clock          nothing was timed" in podium("show", "wrong")[1].splitlines()
+
+
 def test_show_finds_a_run_by_its_submission_its_id_and_how_that_begins_and_by_no_other_part(podium, toy_root):
     path = submit(toy_root, "honest", HONEST)
     run = json.loads(podium("eval", "double", str(path), "--json")[1])["runs"][0]

@@ -44,6 +44,20 @@ def test_an_empty_word_is_refused_in_a_sentence_before_anything_is_done(podium, 
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("replay", "double", "FILE", "rows=3 cols=5", "--seed", "abc"), "'abc' is not a whole number"),
+        (("compare", "a", "b", "--duel", "--pairs", "4.5"), "'4.5' is not a whole number"),
+        (("compare", "a", "b", "--fail-if-slower", "much"), "'much' is not a number"),
+    ],
+)
+def test_a_word_in_place_of_a_number_is_refused_in_plain_words(podium, toy_root, words, said):
+    honest = str(submit(toy_root, "honest", HONEST))
+    code, out, err = podium(*[honest if word == "FILE" else word for word in words])
+    assert (code, out) == (2, "") and err.splitlines()[0] == f"error: invalid value for '{words[-2]}': {said}"
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("eval", f"dou{ESCAPES}ble"),

@@ -160,6 +160,12 @@ def words_of(folder: Path) -> list[list[str]]:
     return [json.loads(line) for line in (folder / "words.txt").read_text().splitlines()]
 
 
+def test_what_is_refused_is_refused_before_it_is_said_that_the_file_runs_unconfined(toy_root, mine, capsys):
+    code = main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu", "--tool", "ncu"])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.startswith("error: ncu cannot profile")
+
+
 def test_on_a_processor_the_operators_are_shown_and_kept(toy_root, mine, capsys, tmp_path):
     code = main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu", "--calls", "2"])
     out, err = capsys.readouterr()

@@ -186,6 +186,7 @@ def test_a_file_that_is_not_there_is_said_before_anybody_needs_an_id(podium, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("PODIUM_CLIENT_ID", raising=False)
     assert "nosuch.py cannot be read" in podium("submit", "nosuch.py", "--server", "http://127.0.0.1:9")[2]
+    assert "is not a regular file" in podium("submit", "/dev/null", "--server", "http://127.0.0.1:9")[2]
 
 
 def test_without_an_id_and_without_a_server_it_is_said_how_to_get_them(server, podium, file, monkeypatch, tmp_path):

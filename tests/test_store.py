@@ -336,7 +336,8 @@ class TestReading:
         put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", problem="triple"))
         with pytest.raises(UsageError, match="mine could be any of 2 runs") as caught:
             Store(root).read("mine")
-        assert caught.value.hint.split()[-2:] == ["20260102-bb-mine", "20260101-aa-mine"]
+        listed = [line.strip() for line in caught.value.hint.splitlines()]
+        assert listed[1:] == ["20260102-bb-mine on triple", "20260101-aa-mine on double"]
         assert Store(root).read("mine", "double").id == "20260101-aa-mine"
 
     def test_of_many_choices_the_newest_are_named_and_it_is_said_how_many_more_there_are(self, root):

@@ -55,7 +55,8 @@ AGAIN = "run the same command again"
 LOOK_S = 0.3
 PIP_FAILED = (
     "pip failed; its output is above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
-    f" that has the packages. Is the disk full? They take 3 GB, torch's CUDA build 9 GB. Then {AGAIN}."
+    " that has the packages. Is the disk full? Downloads and .venv take 3 GB, with torch's CUDA build 9 GB."
+    f" Then {AGAIN}."
 )
 NO_CPU_TORCH = (
     f"pip could not get torch for CPUs from {FOR_CPUS}; its output is above. Is there a network? Connect, or point"

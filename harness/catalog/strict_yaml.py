@@ -31,8 +31,10 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ProblemError(f"{path} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(f"{path} cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"{path} cannot be read: byte {error.start:,} is not UTF-8") from None
+    except OSError as error:
+        raise ProblemError(f"{path} cannot be read: {error.strerror}") from None
 
 
 _VALID = "Input should be a valid "

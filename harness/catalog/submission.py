@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,8 +38,14 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
             f"the name of {path} has {len(path.name.encode())} bytes; at most {MAX_NAME_BYTES} fit", "rename it"
         )
     try:
-        source = _as_bundled(path).read_bytes()
+        file = _as_bundled(path)
+        mode = file.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # reading a pipe or a device may never end
+            raise UsageError(f"{path} is not a regular file", "name a file that lies on a disk")
+        source = file.read_bytes()
     except FileNotFoundError:
+        if path.is_symlink():
+            raise UsageError(f"{path} is a link to {os.readlink(path)}, which is not there") from None
         raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder", "name a file in it; eval without a file judges all") from None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             click.echo(error.format_message())
             return 0
         except click.ClickException as error:
-            said = error.format_message().rstrip(".")
+            said = _plain(error.format_message().rstrip("."))
             hint = f"\n  {_hint(error, error.ctx)}" if isinstance(error, click.UsageError) and error.ctx else ""
             click.echo(f"error: {legible(said[:1].lower() + said[1:])}{hint}", err=True)
             return error.exit_code
@@ -82,6 +83,12 @@ def _check_where_this_is() -> None:
 def _name() -> str:
     """The program's name in usage lines. A target of make takes other words than its verb, so make shows the module."""
     return MODULE if called() == "make" else called()
+
+
+def _plain(said: str) -> str:
+    """What click says of a number, in words of people who do not know its types."""
+    said = re.sub(r"is not a valid integer( range)?$", "is not a whole number", said)
+    return re.sub(r"is not a valid float( range)?$", "is not a number", said)
 
 
 def _hint(error: click.UsageError, context: click.Context) -> str:

@@ -169,7 +169,7 @@ class Store:
             ids, names = sorted(index.paths(), reverse=True), index.submissions()
             begun = [run_id for run_id in ids if name and run_id.startswith(name)]
             if len(begun) > 1:
-                raise _ambiguous(name, begun)
+                raise _ambiguous(name, dict.fromkeys(begun, ""))
             entry = index.entry(begun[0]) if begun else None
             spoilt = [(path, fault) for path, fault in index.faults() if is_called(path, name)] if entry is None else []
         if spoilt:
@@ -200,7 +200,7 @@ class Store:
         found = self.find(name)
         ids = [found[problem]] if problem in found else list(found.values())
         if len(ids) > 1:
-            raise _ambiguous(name, ids)
+            raise _ambiguous(name, {run_id: f" on {of}" for of, run_id in found.items()})
         with self.index() as index:
             paths = index.paths()
         if ids[0] not in paths:
@@ -245,6 +245,7 @@ def is_of(path: str, name: str) -> bool:
     return Path(path).stem.split("-", 2)[2:] == [name]
 
 
-def _ambiguous(name: str, ids: list[str]) -> UsageError:
-    newest_first = sorted(ids, reverse=True)  # an id begins with the run's start time
+def _ambiguous(name: str, ids: dict[str, str]) -> UsageError:
+    """`ids`: the runs that may be meant, each with the words that tell it from the others, or ""."""
+    newest_first = [run_id + ids[run_id] for run_id in sorted(ids, reverse=True)]  # an id begins with its start time
     return UsageError(f"{name} could be any of {len(ids)} runs", listed("name one by its id:", newest_first))

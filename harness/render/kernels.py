@@ -57,15 +57,19 @@ def part(compilations: Sequence[Compilation], width: int) -> Part:
     if not rows:
         return ""
     told_by_case = any(line.startswith(IN) for row in rows for line in row[KERNEL].splitlines())
+    room, notes = max(room, KERNEL_WIDTHS[1]), dict[str, int]()
     for row in rows:
-        row[KERNEL] = "\n".join(_wrapped(line, max(room, KERNEL_WIDTHS[1])) for line in row[KERNEL].splitlines())
+        lines = [_noted(line, room, notes) for line in row[KERNEL].splitlines()]
+        row[KERNEL] = "\n".join(_wrapped(line, room) for line in lines)
     cells = [[row[i] for i in shown] for row in rows]
     note = (
         "no spills, no scratch"
         if clean
         else "!: spilled registers (sm_90: bytes), and below them bytes of scratch per thread; both cost time"
     )
-    return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND, *(IN_A_CASE if told_by_case else ())])
+    cases = [f"  [{number}] {case}" for case, number in notes.items()]
+    below = [note, *LEGEND, *(IN_A_CASE if told_by_case else ()), *cases]
+    return Table([HEADERS[i] for i in shown], cells, below=below)
 
 
 def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[str]]:
@@ -167,6 +171,15 @@ def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -
     common = set.intersection(*(set(case.split()) for kernel in every for case in kernel.cases))
     told = " ".join(word for word in cases[0].split() if word not in common) or cases[0]
     return f"{IN}{told}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+
+
+def _noted(line: str, room: int, notes: dict[str, int]) -> str:
+    """Return a line of the kernel's column. The case in it, if it does not fit, stands once below the table, by its
+    number in `notes`: in a narrow column a case of ten parameters would take ten lines of every row."""
+    if not line.startswith(IN) or len(line) <= room:
+        return line
+    case, *more = line.removeprefix(IN).partition(" and ")
+    return f"{IN}[{notes.setdefault(case, len(notes) + 1)}]" + "".join(more)
 
 
 def _values(kernels: Sequence[CompiledKernel], key: str) -> str:

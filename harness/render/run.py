@@ -89,7 +89,7 @@ def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
         ("software", f"python {shown.environment.get('python', '?')} {packages}"),
         ("isolation", shown.environment.get("isolation", "?")),
         ("judged", f"{shown.started_at}, in {shown.duration_s:.1f} s"),
-        ("clock", clock(shown)),
+        ("clock", clock(shown) or "nothing was timed"),
         ("seed", shown.master_seed),
         ("verdict", f"{outcome(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),

@@ -181,6 +181,8 @@ def address(url: str) -> str:
 def read(path: Path) -> bytes:
     """Read the source to send. Raises UsageError."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe or a device may never end
+            raise UsageError(f"{path} is not a regular file", "name a file that lies on a disk")
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None

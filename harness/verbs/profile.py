@@ -57,7 +57,6 @@ def profile(
     The profiler's files go to `out`, which must be empty, or to a new folder in build/profiles. Raises UsageError,
     InfrastructureError if the tool is missing or fails, process.Unprofiled if the submission fails, and ProblemError.
     """
-    narrate(UNCONFINED.format(submission.path))
     chosen = tools.chosen(tool, device)
     program = tools.find(chosen)
     shape, number, floor, needed_bytes = _case(root, problem, device, case)
@@ -75,6 +74,7 @@ def profile(
         folder=folder,
     )
     (folder / SOURCE).write_bytes(submission.source)
+    narrate(UNCONFINED.format(submission.path))
     narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
     try:
         outcome, found, notes = _run_alone(chosen, program, settings, narrate)
