@@ -150,6 +150,18 @@ def through_a_device_function(x, N: tl.constexpr):
 
 
 @triton.jit
+def in_any_order(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a = tl.load(x + i)
+    two = tl.join(a, a + N)
+    tl.store(out + tl.arange(0, 2 * N), tl.cat(a, a + N, can_reorder=True))
+    tl.store(out + 2 * N + tl.arange(0, 2 * N), tl.reshape(two, (2 * N,), can_reorder=True))
+    tl.store(out + 4 * N + tl.arange(0, 2 * N), tl.reshape(two, (2 * N,)))
+    tl.store(out + 6 * N + tl.arange(0, N), tl.sum(tl.reshape(two, (2 * N,), can_reorder=True)))
+    tl.store(out + 7 * N + tl.arange(0, N), tl.reshape(tl.reshape(a, (N, 1), can_reorder=True), (N,)))
+
+
+@triton.jit
 def changes_type(a, b):
     return a / b
 
@@ -313,6 +325,17 @@ def test_argmax_and_argmin_pass_over_nan_and_take_the_first_of_equals() -> None:
 
 
 @interpreted
+def test_elements_that_the_compiler_may_reorder_are_reordered() -> None:
+    x, out = torch.arange(4.0), torch.empty(32)
+    in_any_order[(1,)](x, out, 4)
+    cat, reshaped, kept, total, one_axis = out.split([8, 8, 8, 4, 4])
+    for reordered in (cat, reshaped):
+        assert not torch.equal(reordered, torch.arange(8.0)) and reordered.sort().values.tolist() == list(range(8))
+    assert kept.tolist() == [0, 4, 1, 5, 2, 6, 3, 7] and not torch.equal(reshaped, kept)
+    assert set(total.tolist()) == {28.0} and torch.equal(one_axis, x)
+
+
+@interpreted
 def test_bool_and_float_arguments_become_scalars() -> None:
     out = torch.zeros(1, dtype=torch.float64)
     flag_argument[(1,)](out, False, 0.1)
@@ -443,7 +466,7 @@ def test_the_self_check_fails_when_any_of_these_fixes_is_taken_away() -> None:
     builder, autotuner = upstream.InterpreterBuilder, triton.runtime.autotuner.Autotuner
     wrong_everywhere = [
         *((builder, name) for name in ("binary_op", "cast_impl", "create_dot", "create_fma", "create_fp_to_fp")),
-        *((builder, name) for name in ("create_atomic_rmw", "create_descriptor_load")),
+        *((builder, name) for name in ("create_atomic_rmw", "create_descriptor_load", "create_cat", "create_reshape")),
         *((upstream.ReduceOps, "apply_impl"), (upstream.ScanOps, "apply_impl"), (upstream, "_implicit_cvt")),
         *((upstream.FunctionRewriter, "ast_transformer"), (upstream, "_patch_lang_core")),
         *((autotuner, "_bench"), (autotuner, "run")),

@@ -5,6 +5,7 @@
         triton.runtime.interpreter            ▼                          what upstream gets wrong (see each module)
           InterpreterBuilder      ◄── arithmetic, microscaling, memory   bf16, fp8, NaN, dot_scaled, atomics
                                   ◄── extents                            loads and stores out of bounds
+                                  ◄── element_order                      can_reorder: another order
           ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
           FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
           InterpretedFunction     ◄── launch, front_end, elementwise     argument types, loop bounds, compile errors
