@@ -432,6 +432,29 @@ def test_host_code_that_says_cuda_runs_on_the_cpu() -> None:
 
 
 @interpreted
+def test_host_code_that_measures_marks_or_asks_about_streams_runs_on_the_cpu() -> None:
+    from harness.interpreter.installation import cuda_on_cpu
+
+    calls = []
+    with cuda_on_cpu():
+        assert triton.testing.do_bench(lambda: calls.append(1), warmup=1, rep=1) >= 0 and calls
+        torch.cuda.nvtx.range_push("attention")
+        torch.cuda.nvtx.range_pop()
+        torch.ones(1, device="cuda").record_stream(torch.cuda.current_stream())
+        assert torch.cuda.is_current_stream_capturing() is False
+
+
+@interpreted
+def test_a_cuda_graph_is_refused_and_is_no_fault_of_its_author() -> None:
+    from harness.interpreter.installation import CannotInterpret, cuda_on_cpu
+
+    with cuda_on_cpu(), pytest.raises(CannotInterpret, match="a CUDA graph"):
+        torch.cuda.CUDAGraph()
+    with cuda_on_cpu(), pytest.raises(CannotInterpret, match="a CUDA graph"):
+        torch.cuda.make_graphed_callables(torch.nn.Identity(), (torch.ones(1),))
+
+
+@interpreted
 def test_torch_compile_works_within_cuda_on_cpu() -> None:
     from harness.interpreter.installation import cuda_on_cpu
 
