@@ -149,6 +149,31 @@ def through_a_device_function(x, N: tl.constexpr):
     external(x, N)
 
 
+def adding(number: tl.constexpr) -> Any:
+    import triton.language as language
+
+    @triton.jit
+    def added(x):
+        return x + number
+
+    @triton.jit
+    def kernel(out, N: language.constexpr = 4):
+        language.store(out + language.arange(0, N), added(language.arange(0, N)) + number)
+
+    return kernel
+
+
+@triton.jit
+def spelled_out(out, N: triton.language.constexpr):
+    tl.store(out + tl.arange(0, N), 1.0)
+
+
+@triton.jit
+def exchanged(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.atomic_xchg(x + i, i + 0.5, mask=i > 0))
+
+
 @triton.jit
 def in_any_order(x, out, N: tl.constexpr):
     i = tl.arange(0, N)
@@ -322,6 +347,30 @@ def test_argmax_and_argmin_pass_over_nan_and_take_the_first_of_equals() -> None:
         out = torch.empty(2, dtype=torch.int32)
         argmax_of_nan[(1,)](torch.tensor(values), out, 4)
         assert out.tolist() == expected
+
+
+@interpreted
+def test_a_kernel_that_a_function_defines_sees_the_names_of_that_function() -> None:
+    for number in (1, 3):
+        out = torch.empty(4, dtype=torch.int32)
+        adding(tl.constexpr(number))[(1,)](out)
+        assert out.tolist() == [i + 2 * number for i in range(4)]
+
+
+@interpreted
+def test_any_annotation_that_says_constexpr_makes_one() -> None:
+    out = torch.zeros(4)
+    spelled_out[(1,)](out, 4)
+    assert out.tolist() == [1, 1, 1, 1]
+
+
+@interpreted
+def test_floats_can_be_exchanged_atomically() -> None:
+    for kind in (torch.float32, torch.float64):
+        x, out = torch.tensor([-0.0, 1.5, float("nan"), -2.0], dtype=kind), torch.zeros(4, dtype=kind)
+        before = x.clone()
+        exchanged[(1,)](x, out, 4)
+        assert x.tolist() == [0, 1.5, 2.5, 3.5] and torch.equal(out[1:].nan_to_num(7), before[1:].nan_to_num(7))
 
 
 @interpreted

@@ -11,6 +11,7 @@ programs of the grid, one after another  ──►  CannotInterpret and OutOfBou
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
-from harness.interpreter import extents, front_end
+from harness.interpreter import extents, front_end, source
 from harness.interpreter.autotune import StaticAssertion
 from harness.interpreter.elementwise import map_elementwise
 from harness.interpreter.extents import OutOfBounds
@@ -95,11 +96,12 @@ def implicit_cvt(arg: Any) -> Any:
 
 def patch_lang(fn: Any) -> Any:
     """Replaces `_patch_lang`. Upstream repeats it at every call of a device function, which is slow."""
-    visible = {id(value) for value in fn.__globals__.values() if value is tl or value is tl.core}
+    names = source.scope(fn)
+    visible = {id(value) for value in names.values() if value is tl or value is tl.core}
     if visible and visible <= patched_in_this_launch:
         return upstream._LangPatchScope()
     patched_in_this_launch.update(visible)
-    return upstream_patch_lang(fn)
+    return upstream_patch_lang(SimpleNamespace(__globals__=names))
 
 
 def patch_core(lang: Any, scope: Any) -> None:
