@@ -175,6 +175,13 @@ def exchanged(x, out, N: tl.constexpr):
 
 
 @triton.jit
+def promising(out, start, N: tl.constexpr):
+    i = tl.multiple_of(start, 4) + tl.arange(0, N)
+    rows = tl.max_contiguous(tl.multiple_of((i % 8)[:, None] + tl.zeros([N, 1], tl.int32), (4, 1)), (4, 1))
+    tl.store(tl.multiple_of(out, 16) + rows, 1.0)
+
+
+@triton.jit
 def in_any_order(x, out, N: tl.constexpr):
     i = tl.arange(0, N)
     a = tl.load(x + i)
@@ -371,6 +378,19 @@ def test_floats_can_be_exchanged_atomically() -> None:
         before = x.clone()
         exchanged[(1,)](x, out, 4)
         assert x.tolist() == [0, 1.5, 2.5, 3.5] and torch.equal(out[1:].nan_to_num(7), before[1:].nan_to_num(7))
+
+
+@interpreted
+def test_a_false_promise_to_the_compiler_is_an_error_and_a_true_one_is_not() -> None:
+    from harness.interpreter.promises import FalsePromise
+
+    out = torch.zeros(9)
+    promising[(1,)](out, 4, 4)
+    assert out.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+    with pytest.raises(FalsePromise, match=r"^tl.multiple_of says 4, and the number is 6$"):
+        promising[(1,)](out, 6, 4)
+    with pytest.raises(FalsePromise, match="says 16, and the address is"):
+        promising[(1,)](out[1:], 4, 4)
 
 
 @interpreted

@@ -9,6 +9,7 @@
           ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
           FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
           InterpretedFunction     ◄── launch, front_end, elementwise     argument types, loop bounds, compile errors
+                                  ◄── promises                           a false tl.multiple_of
           Autotuner, driver       ◄── autotune, card_driver              needs a device to time on
           everything else         ◄── refused, by refusal                refused in one sentence
                                               │

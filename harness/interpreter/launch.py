@@ -24,6 +24,7 @@ from harness.interpreter.autotune import StaticAssertion
 from harness.interpreter.elementwise import map_elementwise
 from harness.interpreter.extents import OutOfBounds
 from harness.interpreter.number_formats import FLOAT8
+from harness.interpreter.promises import FalsePromise, checked
 from harness.interpreter.refusal import CannotInterpret
 
 upstream_run = InterpretedFunction.run
@@ -70,11 +71,13 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         extents.launched.pop()
 
 
-def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | None:
+def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | FalsePromise | None:
     """The refusal among an exception's causes, or None."""
     while error is not None:
         if isinstance(error, OutOfBounds):
             return OutOfBounds(str(error))
+        if isinstance(error, FalsePromise):
+            return FalsePromise(str(error))
         if isinstance(error, CannotInterpret):
             return CannotInterpret(str(error).partition(": ")[2])
         if isinstance(error, ValueError) and "`_semantic` argument must be provided" in str(error):
@@ -115,6 +118,7 @@ def patch_core(lang: Any, scope: Any) -> None:
     scope.set_attr(lang.dtype, "to_ir", to_ir)
     scope.set_attr(lang, "static_assert", static_assert)
     scope.set_attr(lang, "map_elementwise", map_elementwise)
+    scope.set_attr(lang, "multiple_of", checked(lang.multiple_of))
 
 
 def patch_tensor(tensor: Any, scope: Any) -> None:
