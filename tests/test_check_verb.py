@@ -515,6 +515,30 @@ def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
     assert code == 0 and "through Triton's interpreter" in last and f"accepted (emulated {target}) (all " in last
 
 
+@pytest.mark.parametrize("target", ["gfx942", "sm_90"])
+def test_a_block_that_the_kernel_was_not_compiled_for_is_an_error(podium, target):
+    code, out, _ = podium(HIP.replace("block=64", "block=128"), "--target", needing(target), "--no-run")
+    said = "double_all is launched with 128 threads a block, and was compiled for up to 64"
+    assert code == 11 and f"mine.py:{line_of(HIP, 'double_all(const')}: {said}" in out
+    unbounded = HIP.replace("__launch_bounds__(64) ", "").replace("block=64", "block=2048")
+    code, out, _ = podium(unbounded, "--target", target, "--no-run")
+    assert code == 11 and "2,048 threads a block, and was compiled for up to 1,024" in out
+
+
+def test_a_block_whose_threads_need_more_registers_than_there_are_is_an_error(podium):
+    """Without launch bounds NVIDIA's compiler gives a thread up to 255 registers; a block of 1,024 can have 64 each."""
+    hungry = HIP.replace("__launch_bounds__(64) ", "").replace(
+        "    if (i < n) y[i] = 2 * x[i];",
+        "    float kept[150];\n"
+        "    for (int j = 0; j < 150; j++) kept[j] = x[(i + j) % n];\n"
+        "    __syncthreads();\n"
+        "    for (int j = 149; j >= 0; j--) y[(i + 7 * j) % n] = kept[j];",
+    )
+    code, out, _ = podium(hungry.replace("block=64", "block=1024"), "--target", needing("sm_90"), "--no-run")
+    assert code == 11 and "1,024 threads a block, which need more registers than sm_90 has" in out
+    assert podium(hungry, "--target", "sm_90", "--no-run")[0] == 0
+
+
 def test_shared_memory_asked_for_at_the_launch_counts(podium):
     code, out, _ = podium(HIP.replace("SHARED = 0", "SHARED = 70000"), "--target", needing("gfx942"), "--no-run")
     assert code == 11

@@ -126,6 +126,11 @@ def tuned(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
 
 
+@triton.jit
+def clustered(x):
+    tl.store(x + tl.arange(0, 64), 1)
+
+
 def custom_kernel(data):
     q = torch.empty(1 << 16, dtype=torch.bfloat16, device=data[0].device)
     out = torch.empty_like(q)
@@ -143,6 +148,8 @@ def custom_kernel(data):
     amd_only[(1,)](bits, bits)
     nested[(1,)](bits, bits)
     tuned[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](q, out, n)
+    for blocks in (16, 32) if torch.version.cuda else ():  # AMD's backend has no clusters
+        clustered[(1,)](bits, num_ctas=blocks)
     return out
 '''
 
@@ -377,6 +384,13 @@ def test_a_grid_that_no_driver_takes_is_an_error(documents):
     assert "a grid of (1, 70000, 1) is larger than" in grid["fault"]["message"]
 
 
+def test_a_cluster_of_more_blocks_than_a_chip_takes_is_an_error(documents):
+    allowed, large = kernels_of(documents["kernels sm_90"], "clustered")
+    assert allowed["fault"] is None
+    assert large["fault"]["message"].endswith("has 32 blocks a cluster; there may be 16")
+    assert large["fault"]["line"] == line_of(KERNELS, "def clustered")
+
+
 def test_an_instruction_of_the_other_vendor_is_an_error_with_its_line(documents):
     found = fault_of(documents["kernels gfx942"], "nvidia_only")
     assert found["message"].startswith("invalid instruction: lop3.b32")
@@ -436,9 +450,9 @@ def test_every_configuration_of_an_autotuner_is_compiled(documents):
 
 
 def test_faults_of_kernels_are_not_faults_of_host_code(documents):
-    for target in ("gfx942", "sm_90"):
+    for target, launches in (("gfx942", 10), ("sm_90", 12)):  # NVIDIA's has two clusters
         assert documents[f"kernels {target}"]["fault"] is None
-        assert documents[f"kernels {target}"]["launches"] == CASES * 10
+        assert documents[f"kernels {target}"]["launches"] == CASES * launches
 
 
 @pytest.mark.parametrize(

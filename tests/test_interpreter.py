@@ -149,6 +149,50 @@ def through_a_device_function(x, N: tl.constexpr):
     external(x, N)
 
 
+def adding(number: tl.constexpr) -> Any:
+    import triton.language as language
+
+    @triton.jit
+    def added(x):
+        return x + number
+
+    @triton.jit
+    def kernel(out, N: language.constexpr = 4):
+        language.store(out + language.arange(0, N), added(language.arange(0, N)) + number)
+
+    return kernel
+
+
+@triton.jit
+def spelled_out(out, N: triton.language.constexpr):
+    tl.store(out + tl.arange(0, N), 1.0)
+
+
+@triton.jit
+def exchanged(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.atomic_xchg(x + i, i + 0.5, mask=i > 0))
+
+
+@triton.jit
+def promising(out, start, N: tl.constexpr):
+    i = tl.multiple_of(start, 4) + tl.arange(0, N)
+    rows = tl.max_contiguous(tl.multiple_of((i % 8)[:, None] + tl.zeros([N, 1], tl.int32), (4, 1)), (4, 1))
+    tl.store(tl.multiple_of(out, 16) + rows, 1.0)
+
+
+@triton.jit
+def in_any_order(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a = tl.load(x + i)
+    two = tl.join(a, a + N)
+    tl.store(out + tl.arange(0, 2 * N), tl.cat(a, a + N, can_reorder=True))
+    tl.store(out + 2 * N + tl.arange(0, 2 * N), tl.reshape(two, (2 * N,), can_reorder=True))
+    tl.store(out + 4 * N + tl.arange(0, 2 * N), tl.reshape(two, (2 * N,)))
+    tl.store(out + 6 * N + tl.arange(0, N), tl.sum(tl.reshape(two, (2 * N,), can_reorder=True)))
+    tl.store(out + 7 * N + tl.arange(0, N), tl.reshape(tl.reshape(a, (N, 1), can_reorder=True), (N,)))
+
+
 @triton.jit
 def changes_type(a, b):
     return a / b
@@ -313,6 +357,54 @@ def test_argmax_and_argmin_pass_over_nan_and_take_the_first_of_equals() -> None:
 
 
 @interpreted
+def test_a_kernel_that_a_function_defines_sees_the_names_of_that_function() -> None:
+    for number in (1, 3):
+        out = torch.empty(4, dtype=torch.int32)
+        adding(tl.constexpr(number))[(1,)](out)
+        assert out.tolist() == [i + 2 * number for i in range(4)]
+
+
+@interpreted
+def test_any_annotation_that_says_constexpr_makes_one() -> None:
+    out = torch.zeros(4)
+    spelled_out[(1,)](out, 4)
+    assert out.tolist() == [1, 1, 1, 1]
+
+
+@interpreted
+def test_floats_can_be_exchanged_atomically() -> None:
+    for kind in (torch.float32, torch.float64):
+        x, out = torch.tensor([-0.0, 1.5, float("nan"), -2.0], dtype=kind), torch.zeros(4, dtype=kind)
+        before = x.clone()
+        exchanged[(1,)](x, out, 4)
+        assert x.tolist() == [0, 1.5, 2.5, 3.5] and torch.equal(out[1:].nan_to_num(7), before[1:].nan_to_num(7))
+
+
+@interpreted
+def test_a_false_promise_to_the_compiler_is_an_error_and_a_true_one_is_not() -> None:
+    from harness.interpreter.promises import FalsePromise
+
+    out = torch.zeros(9)
+    promising[(1,)](out, 4, 4)
+    assert out.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+    with pytest.raises(FalsePromise, match=r"^tl.multiple_of says 4, and the number is 6$"):
+        promising[(1,)](out, 6, 4)
+    with pytest.raises(FalsePromise, match="says 16, and the address is"):
+        promising[(1,)](out[1:], 4, 4)
+
+
+@interpreted
+def test_elements_that_the_compiler_may_reorder_are_reordered() -> None:
+    x, out = torch.arange(4.0), torch.empty(32)
+    in_any_order[(1,)](x, out, 4)
+    cat, reshaped, kept, total, one_axis = out.split([8, 8, 8, 4, 4])
+    for reordered in (cat, reshaped):
+        assert not torch.equal(reordered, torch.arange(8.0)) and reordered.sort().values.tolist() == list(range(8))
+    assert kept.tolist() == [0, 4, 1, 5, 2, 6, 3, 7] and not torch.equal(reshaped, kept)
+    assert set(total.tolist()) == {28.0} and torch.equal(one_axis, x)
+
+
+@interpreted
 def test_bool_and_float_arguments_become_scalars() -> None:
     out = torch.zeros(1, dtype=torch.float64)
     flag_argument[(1,)](out, False, 0.1)
@@ -409,6 +501,29 @@ def test_host_code_that_says_cuda_runs_on_the_cpu() -> None:
 
 
 @interpreted
+def test_host_code_that_measures_marks_or_asks_about_streams_runs_on_the_cpu() -> None:
+    from harness.interpreter.installation import cuda_on_cpu
+
+    calls = []
+    with cuda_on_cpu():
+        assert triton.testing.do_bench(lambda: calls.append(1), warmup=1, rep=1) >= 0 and calls
+        torch.cuda.nvtx.range_push("attention")
+        torch.cuda.nvtx.range_pop()
+        torch.ones(1, device="cuda").record_stream(torch.cuda.current_stream())
+        assert torch.cuda.is_current_stream_capturing() is False
+
+
+@interpreted
+def test_a_cuda_graph_is_refused_and_is_no_fault_of_its_author() -> None:
+    from harness.interpreter.installation import CannotInterpret, cuda_on_cpu
+
+    with cuda_on_cpu(), pytest.raises(CannotInterpret, match="a CUDA graph"):
+        torch.cuda.CUDAGraph()
+    with cuda_on_cpu(), pytest.raises(CannotInterpret, match="a CUDA graph"):
+        torch.cuda.make_graphed_callables(torch.nn.Identity(), (torch.ones(1),))
+
+
+@interpreted
 def test_torch_compile_works_within_cuda_on_cpu() -> None:
     from harness.interpreter.installation import cuda_on_cpu
 
@@ -443,7 +558,7 @@ def test_the_self_check_fails_when_any_of_these_fixes_is_taken_away() -> None:
     builder, autotuner = upstream.InterpreterBuilder, triton.runtime.autotuner.Autotuner
     wrong_everywhere = [
         *((builder, name) for name in ("binary_op", "cast_impl", "create_dot", "create_fma", "create_fp_to_fp")),
-        *((builder, name) for name in ("create_atomic_rmw", "create_descriptor_load")),
+        *((builder, name) for name in ("create_atomic_rmw", "create_descriptor_load", "create_cat", "create_reshape")),
         *((upstream.ReduceOps, "apply_impl"), (upstream.ScanOps, "apply_impl"), (upstream, "_implicit_cvt")),
         *((upstream.FunctionRewriter, "ast_transformer"), (upstream, "_patch_lang_core")),
         *((autotuner, "_bench"), (autotuner, "run")),

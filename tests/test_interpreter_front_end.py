@@ -149,6 +149,13 @@ def test_a_block_of_more_threads_than_a_chip_has_does_not_compile() -> None:
 
 
 @interpreted
+def test_a_cluster_of_more_blocks_than_a_chip_takes_does_not_compile() -> None:
+    with pytest.raises(CompilationError, match=r"^dot, line \d+: 32 blocks a cluster; there may be 16 .*for sm_90"):
+        dot[(1,)](torch.ones(256), 16, 16, num_ctas=32)
+    dot[(1,)](torch.ones(256), 16, 16, num_ctas=16)
+
+
+@interpreted
 def test_the_line_is_that_of_the_function_that_does_not_compile() -> None:
     line = next(
         number

@@ -119,7 +119,6 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
     defined = _definition(module.source, report.name)
     line = None if defined is None else module.line_in(text, defined)
     amd = TARGETS[target].vendor == "amd"
-    over = f"{report.name} asks for {lds_bytes:,} bytes of shared memory; a block of {target} has {report.lds_limit:,}"
     waves = occupancy(
         target,
         registers=report.registers,
@@ -127,6 +126,13 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         lds_bytes=lds_bytes,
         threads=launched.threads or report.threads,
     )
+    refusal, threads = None, f"{launched.threads:,} threads a block"
+    if lds_bytes > report.lds_limit:
+        refusal = f"asks for {lds_bytes:,} bytes of shared memory; a block of {target} has {report.lds_limit:,}"
+    elif launched.threads > report.threads:
+        refusal = f"is launched with {threads}, and was compiled for up to {report.threads:,}"
+    elif launched.threads and not waves.waves_per_simd:
+        refusal = f"is launched with {threads}, which need more {waves.limited_by} than {target} has"
     return CompiledKernel(
         kernel=report.name,
         line=line,
@@ -142,7 +148,7 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         lds_limit=report.lds_limit,
         matrix_instructions=report.matrix_instructions,
         occupancy=OccupancyDocument(**asdict(waves)),
-        fault=Flaw(message=over, line=line) if lds_bytes > report.lds_limit else None,
+        fault=Flaw(message=f"{report.name} {refusal}", line=line) if refusal else None,
     )
 
 

@@ -44,6 +44,9 @@ KERNEL_WALL_S = 240.0
 """The clock time for one kernel. A compiler that uses no processor time waits for something that never comes."""
 
 MAX_THREADS = 1024
+MAX_CLUSTER = 16
+"""The most blocks of a cluster on sm_90. More than 8 are not portable; Triton's launcher asks for those 16."""
+
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """CUDA programming guide, "Technical specifications per compute capability". HIP allows at least as much."""
 
@@ -216,7 +219,9 @@ class TritonCompiler:
 
     def _read(self, kernel: TritonKernel, made: Any) -> None:
         kernel.report = self._report(made)
-        kernel.fault = self._too_large(kernel, made.metadata.num_warps * TARGETS[self.target].warp_size)
+        kernel.fault = self._too_large(
+            kernel, made.metadata.num_warps * TARGETS[self.target].warp_size, made.metadata.num_ctas
+        )
         self._by_hash[made.hash] = kernel
         self._by_binary[made.kernel] = kernel.report
         if self.emit is not None:
@@ -230,7 +235,7 @@ class TritonCompiler:
             reports = nvidia_kernels(ptxas_log(made).read_text(), made.asm["ptx"], self.target, shared)
         return next(report for report in reports if report.name == made.name)
 
-    def _too_large(self, kernel: TritonKernel, threads: int) -> CompileFault | None:
+    def _too_large(self, kernel: TritonKernel, threads: int, cluster: int) -> CompileFault | None:
         report = kernel.report
         if report and report.over_limit:
             memory = "LDS" if TARGETS[self.target].vendor == "amd" else "shared memory"
@@ -242,6 +247,10 @@ class TritonCompiler:
         if threads > MAX_THREADS:
             return CompileFault(
                 f"{described(kernel)} has {threads:,} threads a block; there may be {MAX_THREADS:,}", kernel.line
+            )
+        if cluster > MAX_CLUSTER:
+            return CompileFault(
+                f"{described(kernel)} has {cluster} blocks a cluster; there may be {MAX_CLUSTER}", kernel.line
             )
         return None
 

@@ -5,9 +5,11 @@
         triton.runtime.interpreter            ▼                          what upstream gets wrong (see each module)
           InterpreterBuilder      ◄── arithmetic, microscaling, memory   bf16, fp8, NaN, dot_scaled, atomics
                                   ◄── extents                            loads and stores out of bounds
+                                  ◄── element_order                      can_reorder: another order
           ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
           FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
           InterpretedFunction     ◄── launch, front_end, elementwise     argument types, loop bounds, compile errors
+                                  ◄── promises                           a false tl.multiple_of
           Autotuner, driver       ◄── autotune, card_driver              needs a device to time on
           everything else         ◄── refused, by refusal                refused in one sentence
                                               │

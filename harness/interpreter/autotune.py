@@ -87,3 +87,9 @@ class PretendedDriver:
 
     def get_device_interface(self) -> Any:
         return torch.cuda
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """What triton.testing.do_bench clears before each call: an L2 cache that does not exist."""
+        return torch.empty(1, dtype=torch.int8)
+
+    def clear_cache(self, cache: torch.Tensor) -> None: ...

@@ -8,13 +8,16 @@
 Inside the context
     device arguments    of torch's factories (torch.empty, ...), *_like, Tensor.to and new_*, torch.Generator,
                         `with torch.device("cuda")` and torch.set_default_device: "cuda", "cuda:1", 0 mean the CPU
-    tensors             .cuda() and .pin_memory() return the tensor; .is_cuda is True; .device stays cpu
+    tensors             .cuda() and .pin_memory() return the tensor; .record_stream() does nothing; .is_cuda is True;
+                        .device stays cpu
     torch.cuda          is_available, device_count, current_device, set_device, get_device_name, get_device_capability,
                         get_device_properties, synchronize, empty_cache, manual_seed, memory queries, device, Stream,
-                        stream, current_stream, default_stream, Event: one device as in PRETENDED, work done at once;
+                        stream, current_stream, default_stream, Event, nvtx: one device as in PRETENDED, no waiting;
                         torch's own code is told that there is none, so that torch.compile works
 
-Not simulated: CUDA graphs, NVTX, random number states, more than one device, `tensor.device.type == "cuda"`, kernels
+Refused by CannotInterpret: CUDA graphs, whose replay would have to run again what was captured.
+
+Not simulated: random number states, more than one device, `tensor.device.type == "cuda"`, kernels
 compiled by load_inline. Events measure the host's clock. Leaving the context restores all that was patched. Code that
 does not say "cuda" pays only for the wrapper of a factory or of Tensor.to (under a microsecond per call).
 """
@@ -31,6 +34,8 @@ from typing import Any
 
 import torch
 import torch.utils._device
+
+from harness.interpreter.refusal import CannotInterpret
 
 CPU = torch.device("cpu")
 
@@ -59,6 +64,7 @@ EFFECTS = (
     *("init", "set_device", "set_stream", "synchronize", "empty_cache"),
     *("manual_seed", "manual_seed_all", "reset_peak_memory_stats"),
 )
+NVTX = ("mark", "range_push", "range_pop", "range_start", "range_end")
 NEW = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided")
 
 
@@ -96,8 +102,10 @@ def replacements() -> tuple[tuple[Any, str, Any], ...]:
         (torch.Tensor, "to", tensor_to(torch.Tensor.to)),
         (torch.Tensor, "cuda", lambda self, *args, **kwargs: self),
         (torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self),
+        (torch.Tensor, "record_stream", lambda self, stream: None),
         (torch.Tensor, "is_cuda", property(claiming(True, truth=False))),
         (torch.utils._device.DeviceContext, "__init__", device_context(torch.utils._device.DeviceContext.__init__)),
+        *((torch.cuda.nvtx, name, returning(None)) for name in NVTX),
         *((torch.cuda, name, value) for name, value in SIMULATED_CUDA.items()),
     )
 
@@ -221,6 +229,13 @@ class SimulatedDeviceOf(SimulatedDevice):
     """`with torch.cuda.device_of(tensor):`, likewise."""
 
 
+class GraphWithoutGpu:
+    """A CUDA graph, or the context of its capture, neither of which there is here."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        raise CannotInterpret("a CUDA graph, whose replay needs a GPU")
+
+
 def returning(value: Any) -> Callable[..., Any]:
     """A new function that takes any arguments and returns `value`. New, because torch.compile refuses one function
     under two names."""
@@ -247,7 +262,11 @@ SIMULATED_CUDA: dict[str, Any] = {
     "device_of": SimulatedDeviceOf,
     "Stream": SimulatedStream,
     "Event": SimulatedEvent,
+    "CUDAGraph": GraphWithoutGpu,
+    "graph": GraphWithoutGpu,
+    "make_graphed_callables": GraphWithoutGpu,
     "stream": lambda stream: nullcontext(),
+    "is_current_stream_capturing": returning(False),
     "is_available": claiming(True, truth=False),
     "is_initialized": claiming(True, truth=False),
     "is_bf16_supported": returning(True),

@@ -20,10 +20,11 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from harness.interpreter.element_order import reordered_cat
+
 upstream_bitcast = InterpreterBuilder.create_bitcast
 upstream_select = InterpreterBuilder.create_select
 upstream_join = InterpreterBuilder.create_join
-upstream_cat = InterpreterBuilder.create_cat
 
 
 class OutOfBounds(RuntimeError):
@@ -66,7 +67,7 @@ class Provenance:
         return of_both(upstream_join(self, lhs, rhs), lhs, rhs)
 
     def create_cat(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
-        return of_both(upstream_cat(self, lhs, rhs), lhs, rhs)
+        return of_both(reordered_cat(self, lhs, rhs), lhs, rhs)
 
 
 def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:

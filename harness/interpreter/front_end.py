@@ -46,6 +46,9 @@ FOR_AMD = ("specified but unrecognised", "not supported in this architecture")
 MAX_THREADS = 1024
 """The most threads per block on every chip of NVIDIA's and AMD's: CUDA's and HIP's maxThreadsPerBlock."""
 
+MAX_CLUSTER = 16
+"""The most blocks of a cluster on sm_90 (num_ctas)."""
+
 NOT_OF_A_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 
 LANGUAGE = "triton.language."
@@ -83,6 +86,9 @@ class FrontEnd(JITFunction[Any]):
         threads = options.num_warps * target.warp_size
         if threads > MAX_THREADS:
             why = f"{threads:,} threads a block, {options.num_warps} warps; there may be {MAX_THREADS:,}"
+            raise CompilationError(self.src, self.parse().body[0], why)
+        if options.num_ctas > MAX_CLUSTER:
+            why = f"{options.num_ctas} blocks a cluster; there may be {MAX_CLUSTER}"
             raise CompilationError(self.src, self.parse().body[0], why)
         kernels[key] = True  # marks the specialisation as compiled, so `run` does not come here again
         return True

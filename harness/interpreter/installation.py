@@ -81,6 +81,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     from harness.interpreter import (
         arithmetic,
         autotune,
+        element_order,
         extents,
         launch,
         memory,
@@ -95,6 +96,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (upstream.InterpreterBuilder, microscaling.Microscaling),
         (upstream.InterpreterBuilder, memory.Memory),
         (upstream.InterpreterBuilder, extents.Provenance),
+        (upstream.InterpreterBuilder, element_order.ElementOrder),
         (upstream.InterpreterBuilder, refused.Refused),
         (upstream.ReduceOps, reductions.Reduction),
         (upstream.ScanOps, reductions.Scan),

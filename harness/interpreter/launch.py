@@ -11,6 +11,7 @@ programs of the grid, one after another  ──►  CannotInterpret and OutOfBou
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
-from harness.interpreter import extents, front_end
+from harness.interpreter import extents, front_end, source
 from harness.interpreter.autotune import StaticAssertion
 from harness.interpreter.elementwise import map_elementwise
 from harness.interpreter.extents import OutOfBounds
 from harness.interpreter.number_formats import FLOAT8
+from harness.interpreter.promises import FalsePromise, checked
 from harness.interpreter.refusal import CannotInterpret
 
 upstream_run = InterpretedFunction.run
@@ -69,11 +71,13 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         extents.launched.pop()
 
 
-def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | None:
+def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | FalsePromise | None:
     """The refusal among an exception's causes, or None."""
     while error is not None:
         if isinstance(error, OutOfBounds):
             return OutOfBounds(str(error))
+        if isinstance(error, FalsePromise):
+            return FalsePromise(str(error))
         if isinstance(error, CannotInterpret):
             return CannotInterpret(str(error).partition(": ")[2])
         if isinstance(error, ValueError) and "`_semantic` argument must be provided" in str(error):
@@ -95,11 +99,12 @@ def implicit_cvt(arg: Any) -> Any:
 
 def patch_lang(fn: Any) -> Any:
     """Replaces `_patch_lang`. Upstream repeats it at every call of a device function, which is slow."""
-    visible = {id(value) for value in fn.__globals__.values() if value is tl or value is tl.core}
+    names = source.scope(fn)
+    visible = {id(value) for value in names.values() if value is tl or value is tl.core}
     if visible and visible <= patched_in_this_launch:
         return upstream._LangPatchScope()
     patched_in_this_launch.update(visible)
-    return upstream_patch_lang(fn)
+    return upstream_patch_lang(SimpleNamespace(__globals__=names))
 
 
 def patch_core(lang: Any, scope: Any) -> None:
@@ -113,6 +118,7 @@ def patch_core(lang: Any, scope: Any) -> None:
     scope.set_attr(lang.dtype, "to_ir", to_ir)
     scope.set_attr(lang, "static_assert", static_assert)
     scope.set_attr(lang, "map_elementwise", map_elementwise)
+    scope.set_attr(lang, "multiple_of", checked(lang.multiple_of))
 
 
 def patch_tensor(tensor: Any, scope: Any) -> None:

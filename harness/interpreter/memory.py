@@ -2,6 +2,7 @@
 
     out of bounds              every load, store and atomic is checked against its tensor first (extents)
     atomic_add on bf16         one element after another, in order; each sum rounds to bf16 (upstream refuses)
+    atomic_xchg of floats      moves their bits (upstream refuses)
     loads that pad with NaN    the NaN of the element's type (upstream converts NaN to an integer)
 
 Block pointers and tensor descriptors end up as loads and stores of single elements here, so one check covers all.
@@ -46,6 +47,10 @@ class Memory:
         self, rmwOp: Any, ptr: TensorHandle, val: TensorHandle, mask: TensorHandle, sem: Any, scope: Any
     ) -> TensorHandle:
         extents.check(self, "changes", ptr, mask)
+        if rmwOp == _ir.ATOMIC_OP.XCHG and val.data.dtype.kind == "f":
+            bits = TensorHandle(val.data.view(f"i{val.data.itemsize}"), val.dtype)
+            before = upstream_atomic_rmw(self, rmwOp, ptr, bits, mask, sem, scope).data
+            return TensorHandle(before.view(val.data.dtype), val.dtype.scalar)
         if rmwOp != _ir.ATOMIC_OP.FADD or not val.dtype.scalar.is_bf16():
             return upstream_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope)
         addends, addresses, enabled = np.broadcast_arrays(decode_bf16(val.data), ptr.data, mask.data)

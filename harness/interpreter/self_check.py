@@ -105,6 +105,14 @@ def padding_kernel(x, y):
 
 
 @triton.jit
+def order_kernel(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a = tl.load(x + i)
+    tl.store(y + tl.arange(0, 2 * N), tl.cat(a, a, can_reorder=True))
+    tl.store(y + 2 * N + tl.arange(0, 2 * N), tl.reshape(tl.join(a, a), (2 * N,), can_reorder=True))
+
+
+@triton.jit
 def atomic_kernel(y):
     tl.atomic_add(y + tl.arange(0, 4) * 0, tl.full([4], 1.5, y.dtype.element_ty))
 
@@ -220,6 +228,12 @@ def paddings() -> bool:
     return same(y, [1.0] * 4 + [NAN] * 4)
 
 
+def orders() -> bool:
+    x, y = torch.tensor([1.0, 2.0]), torch.empty(8)
+    order_kernel[(1,)](x, y, 2)
+    return same(y, [2.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 1.0])
+
+
 def atomics() -> bool:
     y = torch.ones(1, dtype=torch.bfloat16)
     atomic_kernel[(1,)](y)
@@ -264,5 +278,6 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "dot_scaled": scaled_dots,
     "loads padded with NaN": paddings,
     "bf16 atomic_add": atomics,
+    "elements that may be reordered are": orders,
     "autotune takes the first valid configuration": autotunes,
 }

@@ -9,6 +9,9 @@
     a < b < c                       as with `and`                        element by element, if this version has it
 
 Applied to the syntax tree of each kernel before Triton's own transformation. Scalars keep Python's short-circuit.
+
+A kernel that another function defines sees that function's names, as when compiled (`scope`). An annotation that has
+the word constexpr makes a constexpr, also as a string (`from __future__ import annotations`).
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 import triton
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import interpreter_semantic
+from triton.runtime.jit import _normalize_ty
 
 from harness.interpreter.refusal import CannotInterpret
 
@@ -35,16 +41,47 @@ class Transformer:
     """Replaces FunctionRewriter.ast_transformer: our pass, then upstream's."""
 
     def visit(self, tree: ast.AST) -> ast.AST:
+        for definition in tree.body if isinstance(tree, ast.Module) else ():
+            if isinstance(definition, ast.FunctionDef):
+                forget_annotations(definition)
         return upstream_transformer.visit(ast.fix_missing_locations(CompilerMeaning().visit(tree)))
 
 
 def rewrite_ast(self: Any) -> Any:
-    """Replaces FunctionRewriter.rewrite_ast, which runs a kernel without readable source as plain Python."""
+    """Replaces FunctionRewriter.rewrite_ast. That runs a kernel without readable source as plain Python, and a kernel
+    within another function without the names of that function."""
     try:
         inspect.getsourcelines(self.fn)
     except (OSError, TypeError) as error:
         raise CannotInterpret(f"the source of kernel {self.fn.__name__} cannot be read: {error}") from error
-    return upstream_rewrite(self)
+    made = upstream_rewrite(self)
+    if self.fn.__closure__:
+        made = FunctionType(made.__code__, scope(self.fn), made.__name__, made.__defaults__)
+    made.__annotations__ = {
+        name: "constexpr" if "constexpr" in _normalize_ty(kind) else kind
+        for name, kind in self.fn.__annotations__.items()  # upstream knows no string but "constexpr" and "tl.constexpr"
+    }
+    return made
+
+
+def scope(function: Any) -> dict[str, Any]:
+    """The names that a function sees: those of its module, and of the functions around it as they are now."""
+    if not function.__closure__:
+        return function.__globals__
+    around = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+        with suppress(ValueError):  # not assigned yet
+            around[name] = cell.cell_contents
+    return function.__globals__ | around
+
+
+def forget_annotations(definition: ast.FunctionDef) -> None:
+    """Remove annotations, which name what the definition's surroundings know. `rewrite_ast` takes them from the
+    original function."""
+    arguments = definition.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
+    definition.returns = None
 
 
 class CompilerMeaning(ast.NodeTransformer):
