@@ -302,10 +302,18 @@ def test_a_token_is_made_once_and_only_its_owner_reads_it(tmp_path, monkeypatch)
     assert engine.make_token() is None
 
 
-@pytest.mark.parametrize("address", ["", "here", "host:", ":6379", "http://host:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "here", "host:", ":6379", "http://host:1", "::1:6379", "[::1]", "[::1]6379", "[host]:1", "[::1:6379"],
+)
 def test_what_is_no_address_is_said_before_ray_is_asked_for(address):
     with pytest.raises(UsageError, match="is no address of a cluster"):
         engine.connect(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "host:1", "10.0.0.1:1", "ray://host:1", "[fd00::1]:1", "ray://[::1]:1"])
+def test_what_node_prints_of_a_head_is_an_address_of_ipv6_too(address):
+    engine.check_address(address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])

@@ -104,8 +104,9 @@ def make_token() -> Path | None:
 
 
 def check_address(address: str) -> None:
-    """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT."""
-    if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
+    """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT. An address of IPv6 has brackets, as
+    `node --head` prints it."""
+    if address != "auto" and not re.fullmatch(r"(ray://)?(\[[0-9A-Fa-f:.]+\]|[^/\s:\[\]]+):\d+", address):
         raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
 
 
