@@ -286,7 +286,9 @@ def custom_kernel(data):
         other, ip = FOLDER / "other", "127.0.0.3"
         shutil.copytree(HERE / "harness", other / "harness")
         (other / "harness" / "__init__.py").open("a").write("# another\n")
-        environment = {**os.environ, "PYTHONPATH": str(other)}
+        # Ray may be in a folder of its own, which the variable names.
+        path = os.pathsep.join([str(other), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path}
 
         def leave():
             (raylet,) = processes(f"--node_ip_address={ip}")
