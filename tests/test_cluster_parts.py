@@ -737,3 +737,27 @@ def test_the_reason_of_a_lost_attempt_says_what_ended_and_else_what_ray_says(nam
     ray = SimpleNamespace(get=get, is_initialized=lambda: True)
     watched = watching.Watched(SimpleNamespace(ray=ray, silent_s=1.0), None, None, pytest.fail)
     assert watched._next("asked") == {"over": said}
+
+
+def test_where_no_node_says_what_it_has_that_is_said_with_each_node_s_reason(toy_root, monkeypatch):
+    monkeypatch.setattr(engine, "connect", lambda address: SimpleNamespace(remote=lambda task: task))
+    monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, silent="its disk is full")])
+    with pytest.raises(InfrastructureError, match="no node of the cluster says what it has") as error:
+        placement.Placement("auto", toy_root).device("auto")
+    assert error.value.hint == "10.0.0.1: its disk is full"
+
+
+@pytest.mark.parametrize(
+    "host", ["", ".", "..", "../../x", "a/b", "b\N{LATIN SMALL LETTER U WITH DIAERESIS}ro", "\udcff"]
+)
+def test_whatever_a_machine_is_called_it_is_a_node_and_its_file_is_in_the_folder(toy_root, monkeypatch, host):
+    monkeypatch.setattr(facts.platform, "node", lambda: host)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(toy_root / "cache"))
+    node._note("10.0.0.1:6379", None, 0, pytest.fail)
+    assert engine.joined() == "10.0.0.1:6379"
+    assert engine.joined_file().parent == toy_root / "cache" / "podium" / "joined"
+    here = facts.here(toy_root, sandbox=None)
+    given = node.environment(here)[facts.NODE].encode()  # as Ray's processes get it
+    assert Inventory.model_validate_json(given) == here
+    for word in node.arguments(here, True, None, None):
+        word.encode()

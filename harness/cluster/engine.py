@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import platform
@@ -111,8 +112,11 @@ def check_address(address: str) -> None:
 
 
 def joined_file() -> Path:
-    """Where this machine keeps the address of the cluster that its node belongs to."""
-    return parcel.cache().parent / "joined" / platform.node()
+    """Where this machine keeps the address of the cluster that its node belongs to. Machines may share the folder. The
+    kernel lets a host's name hold any bytes, `/` too."""
+    host = platform.node()
+    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", host)
+    return parcel.cache().parent / "joined" / (host if plain else hashlib.sha256(os.fsencode(host)).hexdigest())
 
 
 def joined() -> str:

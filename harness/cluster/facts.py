@@ -80,7 +80,7 @@ def here(root: Path, sandbox: str | None = "", ours: Iterable[int] = ()) -> Inve
         isolation = tiers.strongest(cards[0].device)
         sandbox = isolation.tier if isolation.confines else None
     return Inventory(
-        host=platform.node(),
+        host=_host(),
         root=root,
         podium=__version__,
         code=code_sha256(),
@@ -131,7 +131,7 @@ def _cards(root: Path, ours: set[int]) -> tuple[list[Card], str | None]:
         if named:
             devices = [machine.detect(root, name) for name in named]
             return [Card(id=machine.card(device), device=device) for device in devices], None
-    return [Card(id=f"cpu of {platform.node()}", device=machine.detect(root, "cpu"))], None
+    return [Card(id=f"cpu of {_host()}", device=machine.detect(root, "cpu"))], None
 
 
 def visible(rows: list[list[str]], environment: Mapping[str, str]) -> list[list[str]]:
@@ -169,6 +169,11 @@ def _nvidia_smi(what: str) -> list[list[str]]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return list(csv.reader(io.StringIO(done.stdout), skipinitialspace=True)) if done.returncode == 0 else []
+
+
+def _host() -> str:
+    """This machine's name, as text that can be sent and shown."""
+    return os.fsencode(platform.node()).decode(errors="backslashreplace")
 
 
 def _is_calibrated(root: Path, slug: str) -> bool:

@@ -100,13 +100,19 @@ class Placement:
 
     def device(self, wanted: str = "auto") -> Device:
         """The model that is judged on: of a slug, of a card's id, of a kind (cpu, cuda, rocm), or if there is only one
-        the one that there is, GPUs before processors. Raises UsageError where there is none or several."""
+        the one that there is, GPUs before processors. Raises UsageError where there is none or several,
+        InfrastructureError where no node says what it has."""
         found = {card.device.slug: card.device for node in self.nodes() if node.facts for card in node.facts.cards}
         gpus = {slug: device for slug, device in found.items() if device.kind != "cpu"}
         by_id = {card.id: card.device for node in self._nodes if node.facts for card in node.facts.cards}
         if wanted in found | by_id:
             return (found | by_id)[wanted]
         fitting = gpus or found if wanted == "auto" else {s: d for s, d in found.items() if d.kind == wanted}
+        if not found:
+            reasons = [f"{node.name}: {node.silent}" for node in self._nodes]
+            raise InfrastructureError(
+                "no node of the cluster says what it has", "\n  ".join(reasons) or "there is no node: podium node"
+            )
         if len(fitting) != 1:
             said = f"the cluster has {', '.join(fitting)}" if fitting else f"no node of the cluster has {wanted}"
             raise UsageError(said, f"name one with --device: {', '.join(sorted(found)) or 'there is none'}")
