@@ -15,6 +15,7 @@ def say(**words):
     connection.send_bytes(json.dumps(words).encode())
 
 
+say(id=0, alive=True)
 say(id=0, answer=None)
 with contextlib.suppress(EOFError):
     while True:

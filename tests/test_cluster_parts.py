@@ -562,6 +562,31 @@ def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root
     assert len(told) == 1 and "it is judged anew when a cluster answers" in told[0]
 
 
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_process_of_ray_s_that_is_stopped_is_a_lost_cluster_and_not_waited_for_for_ever(
+    toy_root, request_of, monkeypatch, patient
+):
+    monkeypatch.setattr(link, "AGAIN_S", 0.05)
+    monkeypatch.setattr(link, "LOOK_S", 0.05)
+    monkeypatch.setattr(link, "MUTE_S", 1.0)
+    (toy_root / "stops").touch()
+    with Link("auto", toy_root, patient=patient, driver="tests.dying_driver") as way:
+        if patient:
+            assert way.judge(request_of).submission == "mine"
+        else:
+            with pytest.raises(ClusterLost, match="is lost: Ray's process here said nothing for 1 s"):
+                way.judge(request_of)
+
+
+def test_ray_s_process_gives_signs_of_life_while_ray_answers_nothing(monkeypatch):
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(driver, "LOOK_S", 0.01)
+    answers = driver._Answers(Connection(theirs.detach()))
+    threading.Thread(target=driver._live, args=(answers,), daemon=True).start()
+    with contextlib.closing(Connection(ours.detach())) as connection:
+        assert [json.loads(connection.recv_bytes()) for _ in range(3)] == [{"id": 0, "alive": True}] * 3
+
+
 def test_a_link_tells_a_log_of_nodes_and_of_what_happens_to_jobs_and_narrators_the_rest(toy_root, request_of):
     log, told = [], []
 

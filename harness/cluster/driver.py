@@ -4,8 +4,8 @@
 
 It reads one JSON object a message: `id` and one of judge (a request), end (the id of a job), device, cards, models. It
 answers with the same id: told (a line), noted (one for logs, too), and last answer or error. The answer to id 0 says
-that it is connected; what is noted to it, that a node has joined or left. It ends with its jobs as soon as the
-connection ends.
+that it is connected; what is noted to it, that a node has joined or left; alive, that it runs. It ends with its jobs as
+soon as the connection ends.
 """
 
 from __future__ import annotations
@@ -39,9 +39,17 @@ def main(task: Task = judge_job, silent_s: float = SILENT_S) -> None:
     with answers.errors_of(0):
         placement = Placement(address, Path(root), silent_s=silent_s, lonely_s=float(lonely_s), task=task)
         threading.Thread(target=_look, args=(placement, answers), daemon=True).start()
+        threading.Thread(target=_live, args=(answers,), daemon=True).start()
         answers.send(0, answer=None)
         with contextlib.closing(placement):
             answers.serve(placement)
+
+
+def _live(answers: _Answers) -> None:
+    """Give a sign of life now and then, whatever Ray makes other threads wait for."""
+    while True:
+        answers.send(0, alive=True)
+        time.sleep(LOOK_S)
 
 
 def _look(placement: Placement, answers: _Answers) -> None:

@@ -44,6 +44,9 @@ LOOK_S = 0.5
 CONNECT_S = 120.0
 """How long Ray may take to connect. It takes seconds; where a firewall lets only some ports through it never ends."""
 
+MUTE_S = 120.0
+"""Without a sign of life for so long Ray's process is ended. It gives one every two seconds."""
+
 DRIVER = "harness.cluster.driver"
 
 
@@ -165,11 +168,12 @@ class _RayProcess:
         self._address, self._numbers = words[1], itertools.count(1)
         self._asked: dict[int, queue.Queue[dict[str, Any]]] = {0: queue.Queue()}
         self._then, self._connected, self._tried, self._log = lost, False, threading.Event(), log
-        self.lost = False
+        self.lost, self._heard, self._mute = False, True, False
         threading.Thread(target=self._read, daemon=True).start()
         try:
             self._answer(0, tell, hint=f"waiting until Ray has connected to the cluster at {self._address}")
             self._connected = True
+            threading.Thread(target=self._watch, daemon=True).start()
         except BaseException:
             self.close()
             raise
@@ -207,8 +211,9 @@ class _RayProcess:
                 if not self.lost or not self._asked[number].empty():
                     continue
                 status = self._process.wait()
+                how = f"said nothing for {MUTE_S:g} s" if self._mute else f"has ended with status {status}"
                 raise ClusterLost(
-                    f"the cluster at {self._address} is lost: Ray's process here has ended with status {status}",
+                    f"the cluster at {self._address} is lost: Ray's process here {how}",
                     "see whether its head lives: python3 -m harness cluster; eval goes on with what has no verdict",
                 ) from None
             if "told" in said:
@@ -228,6 +233,9 @@ class _RayProcess:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 said = json.loads(self._connection.recv_bytes())
+                self._heard = True
+                if "alive" in said:
+                    continue
                 if said["id"] == 0 and "noted" in said:
                     self._log(said["noted"])
                 elif (waiting := self._asked.get(said["id"])) is not None:
@@ -236,6 +244,17 @@ class _RayProcess:
         self._tried.wait()
         if self._connected:
             self._then()
+
+    def _watch(self) -> None:
+        """End it where it is stopped or stuck: its callers would wait for ever. Looks are counted, and not seconds, in
+        which this process may have been stopped itself."""
+        silent = 0
+        while not self.lost and silent * LOOK_S < MUTE_S:
+            time.sleep(LOOK_S)
+            silent, self._heard = 0 if self._heard else silent + 1, False
+        if not self.lost:
+            self._mute = True
+            self._process.kill()
 
     def close(self) -> None:
         """End it, with its jobs."""
