@@ -11,13 +11,15 @@ from processes import below
 from test_judging import HONEST, judge
 
 from harness import catalog
-from harness.judge import entrant
+from harness.judge import entrant, worker_program
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
+from harness.judge.emulation import EMULATION
 from harness.judge.precompilation import Precompilation, compilers
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
+from harness.machine import processors
 from harness.machine.device import detect
 from harness.model import Verdict
 from harness.sandbox import tiers
@@ -227,6 +229,44 @@ def test_on_a_processor_nothing_is_precompiled_and_few_processors_are_left_alone
     assert compilers("cpu") == 0
     found = []
     for count in (1, 2, 7, 8, 12, 16, 128):
-        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        monkeypatch.setattr(processors, "share", lambda count=count: count)
         found.append(compilers("cuda"))
     assert found == [0, 0, 0, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("usable", "all_of_them", "nvidia", "amd", "share"),
+    [
+        (16, 16, 1, 0, 16),
+        (64, 64, 4, 0, 16),
+        (16, 16, 8, 0, 2),
+        (8, 64, 8, 0, 8),  # a Slurm job with one of eight cards
+        (2, 64, 0, 0, 2),
+        (96, 96, 0, 8, 12),
+        (4, 4, 8, 0, 1),
+    ],
+)
+def test_a_judge_counts_on_its_card_s_part_of_the_processors(
+    tmp_path, monkeypatch, usable, all_of_them, nvidia, amd, share
+):
+    for number in range(nvidia):
+        (tmp_path / f"nvidia{number}").touch()
+    (tmp_path / "nvidiactl").touch()
+    for number in range(amd + 2):
+        (tmp_path / "nodes" / str(number)).mkdir(parents=True)
+        (tmp_path / "nodes" / str(number) / "gpu_id").write_text(f"{number and number - 1}\n")  # 0: a processor
+    monkeypatch.setattr(processors, "_DEVICES", tmp_path)
+    monkeypatch.setattr(processors, "_AMD_NODES", tmp_path / "nodes")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(usable)))
+    monkeypatch.setattr(os, "cpu_count", lambda: all_of_them)
+    assert processors.share() == share
+
+
+def test_torch_compile_does_not_start_a_process_for_each_processor_of_the_host(toy_root, monkeypatch):
+    problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+    found = []
+    for count in (1, 3, 64):
+        monkeypatch.setattr(processors, "share", lambda count=count: count)
+        given = worker_program.environment(device, 1, EMULATION, problem.limits)
+        found.append(given["TORCHINDUCTOR_COMPILE_THREADS"])
+    assert found == ["1", "3", "4"]

@@ -12,7 +12,6 @@ The answers of these processes do not count. None of them lives while anything i
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections import deque
@@ -27,10 +26,11 @@ from harness.judge.calls import Series
 from harness.judge.clock import Clock
 from harness.judge.inputs import Call
 from harness.judge.session import Session
+from harness.machine import processors
 from harness.model import Case
 
-PROCESSES, PROCESSORS_EACH = 3, 4
-"""Processes besides the judged one, and processors needed for each. Compilers take a processor or two each."""
+PROCESSES = 3
+"""Processes besides the judged one."""
 
 AT_ONCE = 2
 """Cases that a process has: one that it compiles and one that waits. The judge deals between test cases only, and each
@@ -48,8 +48,8 @@ in all formats."""
 
 
 def compilers(device_kind: str) -> int:
-    """How many processes besides the judged one this machine has room for."""
-    return 0 if device_kind == "cpu" else max(min(PROCESSES, (os.cpu_count() or 1) // PROCESSORS_EACH - 1), 0)
+    """How many processes besides the judged one this card's share of the machine has room for."""
+    return 0 if device_kind == "cpu" else max(min(PROCESSES, processors.share() // processors.EACH - 1), 0)
 
 
 class Precompilation:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.errors import ProblemError
 from harness.judge.emulation import Emulation
+from harness.machine import processors
 from harness.model import Device, Foreign, Limits, Problem
 from harness.sandbox import waiter
 from harness.sandbox.program import Program
@@ -28,10 +29,15 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
 
 
 def environment(device: Device, threads: int, emulation: Emulation, limits: Limits) -> dict[str, str]:
-    """Environment variables: the number of threads and, on a CPU, how kernels that need a GPU are run."""
+    """Environment variables: the numbers of threads and of torch's compiling processes, and on a CPU how kernels that
+    need a GPU are run.
+
+    By itself torch.compile starts up to 32 processes, as many as there are processors, in each process of a submission.
+    """
     simulated = emulation.environment(limits) if device.kind == "cpu" else {}
     silent = {"KINETO_LOG_LEVEL": "99"}  # otherwise torch's profiler prints into the submission's output
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **silent, **simulated}
+    compiling = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(processors.EACH, processors.share()))}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **compiling, **silent, **simulated}
 
 
 def hidden(problem: Problem) -> list[Path]:
