@@ -786,3 +786,16 @@ def test_whatever_a_machine_is_called_it_is_a_node_and_its_file_is_in_the_folder
     assert Inventory.model_validate_json(given) == here
     for word in node.arguments(here, True, None, None):
         word.encode()
+
+
+@pytest.mark.parametrize("token", ["a" * 40 + "\n" + "b" * 40, "a" * 40 + " b", "ü" * 40, "short"])
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_a_token_that_ray_does_not_take_is_said_with_where_it_is(tmp_path, monkeypatch, token, by_variable):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    (tmp_path / "token").write_text("c" * 64 if by_variable else token)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token if by_variable else "")
+    with pytest.raises(InfrastructureError) as error:
+        engine.check_token()
+    where, other = "RAY_AUTH_TOKEN", str(tmp_path / "token")
+    said = f"{error.value.message} {error.value.hint}"
+    assert (where in said) is by_variable and (other in said) is not by_variable

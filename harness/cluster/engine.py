@@ -59,20 +59,29 @@ def token_file() -> Path:
 
 
 def token() -> str | None:
-    """The cluster's token, as Ray looks for it; None where there is none. Raises InfrastructureError for a short one or
-    a file that cannot be read."""
+    """The cluster's token, as Ray looks for it; None where there is none. Raises InfrastructureError for one that is
+    short or has characters that end Ray without a word, and a file that cannot be read."""
+    named, where = os.environ.get("RAY_AUTH_TOKEN"), _where_the_token_is()
     try:
-        found = os.environ.get("RAY_AUTH_TOKEN") or token_file().read_text().strip()
+        found = named or token_file().read_text().strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise InfrastructureError(f"{token_file()} cannot be read: {error}") from None
+    anew = f"{'unset the variable' if named else f'remove {where}'} and start the head anew: it makes one"
     if len(found) < LEAST_TOKEN:
         raise InfrastructureError(
-            f"the cluster's token has {len(found)} characters: it takes {LEAST_TOKEN}",
-            f"remove {token_file()} and start the head anew: it makes one",
+            f"the cluster's token, {where}, has {len(found)} characters: it takes {LEAST_TOKEN}", anew
+        )
+    if not re.fullmatch(r"[!-~]+", found):
+        raise InfrastructureError(
+            f"the cluster's token, {where}, has other characters than letters, digits and signs", anew
         )
     return found
+
+
+def _where_the_token_is() -> str:
+    return "RAY_AUTH_TOKEN" if os.environ.get("RAY_AUTH_TOKEN") else str(token_file())
 
 
 def check_token() -> None:
@@ -87,9 +96,9 @@ def check_token() -> None:
 def refuse_token(said: str, address: str) -> None:
     """Raises InfrastructureError if Ray `said`, of the cluster at `address`, that it has another token."""
     if "InvalidAuthToken" in said:
-        where = "RAY_AUTH_TOKEN" if os.environ.get("RAY_AUTH_TOKEN") else str(token_file())
         raise InfrastructureError(
-            f"the cluster at {address} has another token than {where}", "copy the file from the head's machine"
+            f"the cluster at {address} has another token than {_where_the_token_is()}",
+            "copy the file from the head's machine",
         )
 
 
