@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench import cluster_throughput
 from harness import catalog
 from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, watching
 from harness.cluster.attempts import Attempts
@@ -799,3 +800,19 @@ def test_a_token_that_ray_does_not_take_is_said_with_where_it_is(tmp_path, monke
     where, other = "RAY_AUTH_TOKEN", str(tmp_path / "token")
     said = f"{error.value.message} {error.value.hint}"
     assert (where in said) is by_variable and (other in said) is not by_variable
+
+
+def test_the_throughput_of_cards_is_also_told_without_the_wait_for_the_slowest(toy_root, request_of):
+    took_s = {"GPU-0": 0.05, "GPU-1": 0.4}
+
+    def judge(request):
+        time.sleep(took_s[request.device])
+        return run()
+
+    way = SimpleNamespace(judge=judge)
+    found = cluster_throughput.judged(way, toy_root, request_of.submission, list(took_s), 2)
+    assert found.own_s["GPU-0"] < found.own_s["GPU-1"] <= found.seconds
+    assert found.an_hour == pytest.approx(3600 * 4 / found.seconds)
+    assert found.an_hour_each == pytest.approx(sum(3600 * 2 / each for each in found.own_s.values()))
+    assert found.an_hour_each > 1.5 * found.an_hour
+    assert found.words.endswith(f"its judge {run().duration_s:.1f} s")
