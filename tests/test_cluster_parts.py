@@ -1,6 +1,7 @@
 """The parts of a cluster that need neither Ray nor a second machine: attempts, pins, facts, parcels, the job itself."""
 
 import contextlib
+import datetime
 import importlib.util
 import json
 import os
@@ -816,3 +817,16 @@ def test_the_throughput_of_cards_is_also_told_without_the_wait_for_the_slowest(t
     assert found.an_hour_each == pytest.approx(sum(3600 * 2 / each for each in found.own_s.values()))
     assert found.an_hour_each > 1.5 * found.an_hour
     assert found.words.endswith(f"its judge {run().duration_s:.1f} s")
+
+
+def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(request_of):
+    attempts, asked = Attempts(), SimpleNamespace(submission=request_of.submission, attempt=1)
+    attempts.begin()
+    sha256, odd = request_of.submission.sha256, "2001-01-01T00:00:00.000+00:00"
+    said = run(submission="mine").model_dump(mode="json")
+    said |= {"submission_sha256": sha256, "started_at": odd, "id": "20010101T000000-abcdef-mine", "duration_s": 60.0}
+    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, pytest.fail)
+    watched._take(asked, {"run": said, "source_sha256": sha256})
+    began = datetime.datetime.fromisoformat(attempts.run.started_at)
+    assert 59 < (datetime.datetime.now(datetime.UTC) - began).total_seconds() < 120
+    assert attempts.run.id == f"{began:%Y%m%dT%H%M%S}-abcdef-mine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import threading
 import time
@@ -41,6 +42,14 @@ class Placed:
 
     def close(self) -> None:
         self.closing.set()
+
+
+def by_this_clock(run: Run) -> Run:
+    """`run`, which has just arrived, as begun by this machine's clock. Nodes' clocks may differ, and of two sources of
+    one submission the later stands for it."""
+    began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=run.duration_s)
+    number = f"{began:%Y%m%dT%H%M%S}-{run.id.partition('-')[2]}"
+    return run.model_copy(update={"id": number, "started_at": began.isoformat(timespec="milliseconds")})
 
 
 class Watched:
@@ -119,7 +128,7 @@ class Watched:
         elif "told" in said:
             self._narrate(f"{name}: {said['told']}")
         elif "run" in said:
-            run = Run.model_validate(said["run"])
+            run = by_this_clock(Run.model_validate(said["run"]))
             if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:
                 self._give_up(job, "it judged another source")
             elif not self._attempts.settle(job.attempt, run):
