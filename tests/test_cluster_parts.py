@@ -5,6 +5,7 @@ import datetime
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -397,6 +398,20 @@ def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
 def test_a_node_that_neither_begins_nor_joins_is_asked_which(podium):
     code, _, err = podium("node")
     assert code == 2 and "--head, or --address HOST:PORT" in err
+
+
+def test_a_node_in_another_network_is_another_machine_s_which_stop_leaves_alone():
+    apart = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--net"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    sleeper = [sys.executable, "-c", "import time; print(flush=True); time.sleep(300)"]
+    variables = {**os.environ, facts.NODE: "{}"}
+    with subprocess.Popen([*apart, *sleeper], stdout=subprocess.PIPE, env=variables) as theirs:
+        theirs.stdout.readline()
+        try:
+            assert theirs.pid not in node._ours()
+        finally:
+            theirs.kill()
 
 
 def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):

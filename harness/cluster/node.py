@@ -162,13 +162,13 @@ def stop() -> int:
 
 
 def _refuse_twice(found: Inventory) -> None:
-    """Raises InfrastructureError where a node runs here that has one of these cards: both would give it to a job. Nodes
-    in other network namespaces are other machines, and a Slurm job beside this one may have other cards."""
-    cards, network = {card.id for card in found.cards}, os.readlink("/proc/self/ns/net")
+    """Raises InfrastructureError where a node runs here that has one of these cards: both would give it to a job. A
+    Slurm job beside this one may have other cards."""
+    cards = {card.id for card in found.cards}
     for process in _ours():
         folder = Path(f"/proc/{process}")
         with contextlib.suppress(OSError, LookupError, ValueError):  # it ends, or was told by another Podium
-            if (folder / "comm").read_text().strip() != "raylet" or os.readlink(folder / "ns/net") != network:
+            if (folder / "comm").read_text().strip() != "raylet":
                 continue
             told = json.loads(_variables(folder)[facts.NODE])
             if not cards.isdisjoint(card["id"] for card in told["cards"]):
@@ -187,10 +187,14 @@ def _variables(folder: Path) -> dict[str, str]:
 
 
 def _ours() -> Iterator[int]:
-    """Processes that run with the variable that `start` sets, but for this one."""
+    """Processes that run with the variable that `start` sets, but for this one. Those in other network namespaces are
+    of other machines, such as containers that this one sees."""
+    network = os.readlink("/proc/self/ns/net")
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # Bytes: the name in it may contain any character.
             process, state = int(folder.name), (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-            if process != os.getpid() and state != b"Z" and facts.NODE in _variables(folder):
+            if process == os.getpid() or state == b"Z" or os.readlink(folder / "ns/net") != network:
+                continue
+            if facts.NODE in _variables(folder):
                 yield process
