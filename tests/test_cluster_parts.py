@@ -845,3 +845,13 @@ def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(requ
     began = datetime.datetime.fromisoformat(attempts.run.started_at)
     assert 59 < (datetime.datetime.now(datetime.UTC) - began).total_seconds() < 120
     assert attempts.run.id == f"{began:%Y%m%dT%H%M%S}-abcdef-mine"
+
+
+def test_the_folder_that_ray_s_session_is_to_lie_in_is_made_for_its_owner_alone(tmp_path):
+    node._make_private(str(tmp_path / "of" / "mine"))
+    assert (tmp_path / "of" / "mine").stat().st_mode & 0o777 == 0o700
+    node._make_private(str(tmp_path / "of" / "mine"))
+    node._make_private(None)
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match="which is RAY_TMPDIR, cannot be made"):
+        node._make_private(str(tmp_path / "file" / "below"))

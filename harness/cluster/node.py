@@ -65,6 +65,7 @@ def start(
     found = facts.here(root)
     if not beside:
         _refuse_twice(found)
+    _make_private(os.environ.get("RAY_TMPDIR"))
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments(found, head, address, ip, port)]
     command += ["--block"] if block else []
     try:
@@ -97,6 +98,16 @@ def start(
     if not block:
         _note(address, ip, port, narrate)
     return found
+
+
+def _make_private(folder: str | None) -> None:
+    """Make the folder that Ray's session is to lie in, for its owner alone. Ray lets every user of the machine write to
+    the session's own folders, its sockets' among them. Raises InfrastructureError."""
+    if folder:
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise InfrastructureError(f"{folder}, which is RAY_TMPDIR, cannot be made: {error.strerror}") from None
 
 
 def _note(address: str | None, ip: str | None, port: int, narrate: Narrate) -> None:
