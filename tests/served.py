@@ -40,7 +40,7 @@ class Judge:
     judged. `notes`: lines that it tells of each job, for the log too."""
 
     def __init__(self):
-        self.judged, self.free = [], threading.Event()
+        self.judged, self.free, self.requests = [], threading.Event(), []
         self.free.set()
         self.failures = 0
         self.notes = []
@@ -48,6 +48,7 @@ class Judge:
     def __call__(self, request, narrate, started):
         times = [sha256 for _, sha256 in self.judged].count(request.submission.sha256)
         self.judged.append((request.submission.path, request.submission.sha256))
+        self.requests.append(request)
         narrate("loading (limit 300 s)")
         for line in self.notes:
             note(narrate, line)

@@ -30,7 +30,7 @@ from harness.cluster.watching import JobEnded
 from harness.command import ROOT
 from harness.errors import InfrastructureError, UsageError
 from harness.library.request import Request
-from harness.model import Device
+from harness.model import Device, Pinned
 from tests.test_comparison import run
 
 DEVICE = Device(
@@ -114,6 +114,24 @@ def test_versions_are_pinned_to_those_of_most_cards_with_this_code():
     nodes = [found(1), found(4, **other), found(8, code="b" * 64, torch="2.11.0")]
     assert agreed(nodes, "a" * 64, "card").torch == "2.12.0"
     assert agreed(nodes, "a" * 64, "elsewhere").torch is None
+
+
+def test_what_a_competition_pins_holds_and_the_rest_is_that_of_most_cards_that_have_it():
+    nodes = [found(1, torch="2.12.0", triton="3.6.0"), found(4)]
+    pins = agreed(nodes, "a" * 64, "card", pinned=Pinned(torch="2.12.0"))
+    assert (pins.torch, pins.triton) == ("2.12.0", "3.6.0")
+    assert differences(pins, nodes[1]) and not differences(pins, nodes[0])
+    nowhere = agreed(nodes, "a" * 64, "card", pinned=Pinned(torch="2.11.0"))
+    assert all(differences(nowhere, node) == [f"its torch is {node.torch}, pinned is 2.11.0"] for node in nodes)
+
+
+def test_the_board_of_nodes_says_which_competition_a_node_may_not_judge():
+    nodes = [census.Node("1", "10.0.0.1", True, found(torch="2.12.0")), census.Node("2", "10.0.0.2", True, found())]
+    pinned = {"winter": Pinned(torch="2.12.0"), "summer": Pinned()}
+    first, second = (node.wrong for node in census.judged(nodes, "a" * 64, pinned))
+    assert not [line for line in first if "may not judge" in line]
+    (line,) = [line for line in second if "may not judge" in line]
+    assert line == "it may not judge winter: its torch is 2.13.0+cu130, pinned is 2.12.0"
 
 
 def test_cards_are_resources_by_model_and_each_by_itself():

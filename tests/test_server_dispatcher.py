@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from databases import Postgres, programs
-from served import TOKEN, Server, saying, until
+from served import DOUBLE, TOKEN, Server, saying, until
 
 from bench.stand_in import run_of
 from harness import catalog
@@ -20,6 +20,7 @@ from harness.cluster.watching import JobEnded
 from harness.errors import InfrastructureError
 from harness.library import judges
 from harness.library.request import Request
+from harness.model import Pinned
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
 from harness.server import recall
@@ -86,6 +87,24 @@ def test_tests_and_quick_looks_are_on_no_board(server):
     with Store(server.root).index() as index:
         assert index.runs() == []
     assert len(list(server.root.glob("results/trials/double/*/*.json"))) == 2
+
+
+def test_what_a_competition_pins_goes_with_each_of_its_submissions(toy_root):
+    server = Server(toy_root, double=f"{DOUBLE}pins: {{torch: 2.11.0+cu128, driver: '580.1'}}\ncard: GPU-1\n")
+    try:
+        server.judged(server.person("ada"))
+        (request,) = server.judge.requests
+        assert (request.device, request.pinned) == ("GPU-1", Pinned(torch="2.11.0+cu128", driver="580.1"))
+    finally:
+        server.close()
+
+
+def test_the_real_judge_refuses_a_machine_with_other_versions_than_are_pinned(server):
+    source = catalog.submission_of(catalog.load_problem(server.root, "double"), b"", "mine", "mine.py")
+    request = Request(root=server.root, problem="double", submission=source, device="cpu", depth="verdict")
+    pinned = request.model_copy(update={"pinned": Pinned(torch="1.0")})
+    with pytest.raises(InfrastructureError, match=r"may not judge it: its torch is \S+, pinned is 1\.0"):
+        judges.judge_apart(pinned, lambda line: None, lambda judge: None)
 
 
 def test_a_crowded_run_is_judged_again_at_most_twice_and_each_is_kept(server):

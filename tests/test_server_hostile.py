@@ -348,6 +348,8 @@ def test_registering_without_end_is_slowed_down_and_fills_no_table(server):
         ("title: x\nproblem: double\nlimits: {bytes: 9999999}\n", "limits.bytes"),
         ("title: x\nproblem: double\nprofile: yes please\n", "profile"),
         ("title: x\nproblem: double\nprofile: 1\n", "profile"),
+        ("title: x\nproblem: double\npins: {torch: 2.11}\n", "pins.torch"),
+        ("title: x\nproblem: double\npins: {cuda: '13'}\n", "pins.cuda"),
         ("title: x\ntitle: y\nproblem: double\n", "given twice"),
         ("title: x\nproblem: double\nopens: 2026-01-02T00:00:00Z\ncloses: 2026-01-01T00:00:00Z\n", "later than opens"),
     ],

@@ -56,10 +56,12 @@ def cluster(root: Path, address: str, as_json: bool, as_markdown: bool) -> int:
     Example: python3 -m harness cluster --json
     """
     from harness.cluster import census, engine
+    from harness.server import competition
 
+    pinned = {name: each.pins for name, each in competition.load_all(root).items()}
     ray = engine.connect(address)
     try:
-        nodes = census.take(ray)
+        nodes = census.take(ray, pinned)
     finally:
         ray.shutdown()
     if as_json:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.cluster import facts, job, parcel
 from harness.cluster.facts import Inventory
 from harness.cluster.pins import Pins, differences
+from harness.model import Pinned
 from harness.render.document import Part, Table
 
 ANSWER_S = 30.0
@@ -74,7 +75,7 @@ def present(known: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def take(ray: Any) -> list[Node]:
+def take(ray: Any, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
     """The nodes that are `present`; each that answers within ANSWER_S with its facts."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -107,20 +108,20 @@ def take(ray: Any) -> list[Node]:
             nodes.append(
                 Node(number, address, True, Inventory.model_validate_json(said["facts"]), "", running, parcels)
             )
-    return judged(nodes, facts.code_sha256())
+    return judged(nodes, facts.code_sha256(), pinned)
 
 
-def judged(nodes: Sequence[Node], code: str) -> list[Node]:
-    """The nodes, each with what is `wrong` with it. `code` is the hash of this Podium's."""
+def judged(nodes: Sequence[Node], code: str, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
+    """The nodes, each with what is `wrong` with it. `code` is the hash of this Podium's; `pinned` is by competition."""
     told = [node.facts for node in nodes if node.facts]
     usual = {name: _most([getattr(each, name) for each in told]) for name in ("torch", "triton", "driver", "python")}
     return [
-        Node(n.id, n.address, n.alive, n.facts, n.silent, n.running, n.parcels, tuple(_wrong(n, code, usual)))
+        Node(n.id, n.address, n.alive, n.facts, n.silent, n.running, n.parcels, tuple(_wrong(n, code, usual, pinned)))
         for n in nodes
     ]
 
 
-def _wrong(node: Node, code: str, usual: dict[str, str | None]) -> list[str]:
+def _wrong(node: Node, code: str, usual: dict[str, str | None], pinned: Mapping[str, Pinned]) -> list[str]:
     found = node.facts
     if found is None:
         return [node.silent]
@@ -131,6 +132,8 @@ def _wrong(node: Node, code: str, usual: dict[str, str | None]) -> list[str]:
         has = getattr(found, name)
         if has != most and (name != "driver" or has is not None):
             wrong.append(f"{name} is {has or 'missing'}, most nodes have {most or 'none'}")
+    for competition, versions in pinned.items():
+        wrong += [f"it may not judge {competition}: {why}" for why in versions.differences(found.versions)]
     if found.sandbox is None:
         wrong.append("no sandbox holds: runs that are to be ranked are not judged there")
     wrong += [f"{card.id} is busy with {', '.join(card.others)}" for card in found.cards if card.others]

@@ -23,7 +23,7 @@ import harness
 from harness import __version__
 from harness.errors import InfrastructureError
 from harness.machine import device as machine
-from harness.model import Device, Value
+from harness.model import PINNED, Device, Value
 from harness.sandbox import footprint, tiers
 from harness.verbs import calibration
 
@@ -66,6 +66,11 @@ class Inventory(Value):
         """By slug, how many cards."""
         slugs = [card.device.slug for card in self.cards]
         return {slug: slugs.count(slug) for slug in dict.fromkeys(slugs)}
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """What a competition may pin."""
+        return {name: getattr(self, name) for name in PINNED}
 
     @property
     def resources(self) -> dict[str, int]:

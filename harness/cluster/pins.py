@@ -10,33 +10,32 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.cluster.facts import Inventory, label
-from harness.model import Value
+from harness.model import Pinned
+
+ANYTHING = Pinned()
+"""Nothing is pinned."""
 
 LABEL = "podium."
 """What the names of Podium's labels begin with."""
 
 
-class Pins(Value):
-    """The hash of Podium's code, versions, and whether a sandbox must hold. None: any will do."""
+class Pins(Pinned):
+    """Versions, the hash of Podium's code, and whether a sandbox must hold. None: any will do."""
 
     code: str | None = None
-    torch: str | None = None
-    triton: str | None = None
-    driver: str | None = None
     sandbox: bool = True
 
     @property
     def selector(self) -> dict[str, str]:
         """The labels that a node must have, as Ray's `label_selector` takes them."""
-        wanted = {"code": self.code and self.code[:16]}
-        wanted |= {"torch": self.torch, "triton": self.triton, "driver": self.driver}
-        found = {f"{LABEL}{name}": label(value) for name, value in wanted.items() if value is not None}
+        wanted = {**({"code": self.code[:16]} if self.code else {}), **self.versions}
+        found = {f"{LABEL}{name}": label(value) for name, value in wanted.items()}
         return found | ({f"{LABEL}sandbox": "yes"} if self.sandbox else {})
 
 
 def labels(facts: Inventory) -> dict[str, str]:
     """Those of a node, as `ray start --labels` takes them."""
-    values = {"code": facts.code[:16], "torch": facts.torch, "triton": facts.triton, "driver": facts.driver}
+    values = {"code": facts.code[:16], **facts.versions}
     values["sandbox"] = "yes" if facts.sandbox else "no"
     return {f"{LABEL}{name}": label(value) for name, value in values.items()}
 
@@ -46,24 +45,22 @@ def differences(pins: Pins, facts: Inventory) -> list[str]:
     found = []
     if pins.code is not None and facts.code != pins.code:
         found.append(f"its Podium is another: code {facts.code[:12]}, pinned is {pins.code[:12]}")
-    for name in ("torch", "triton", "driver"):
-        pinned, has = getattr(pins, name), getattr(facts, name)
-        if pinned is not None and has != pinned:
-            found.append(f"its {name} is {has or 'missing'}, pinned is {pinned}")
+    found += pins.differences(facts.versions)
     if pins.sandbox and facts.sandbox is None:
         found.append("no sandbox holds there")
     return found
 
 
-def agreed(nodes: Sequence[Inventory], code: str, slug: str, sandbox: bool = True) -> Pins:
-    """Pins for jobs on cards of `slug`: this code, and the versions that most cards of the nodes with it have (of
-    equally many the first in the alphabet), so that one board has runs of one kind."""
+def agreed(nodes: Sequence[Inventory], code: str, slug: str, sandbox: bool = True, pinned: Pinned = ANYTHING) -> Pins:
+    """Pins for jobs on cards of `slug`: this code, what the competition has `pinned`, and for the rest the versions
+    that most cards of the nodes with these have (of equally many the first in the alphabet), so that one board has runs
+    of one kind."""
     cards: Counter[tuple[str | None, str | None, str | None]] = Counter()
     for facts in nodes:
-        if facts.code == code and facts.counts.get(slug):
+        if facts.code == code and facts.counts.get(slug) and not pinned.differences(facts.versions):
             cards[facts.torch, facts.triton, facts.driver] += facts.counts[slug]
     if not cards:
-        return Pins(code=code, sandbox=sandbox)
+        return Pins(code=code, sandbox=sandbox, **pinned.versions)
     most = max(cards.values())
     torch, triton, driver = min((key for key, count in cards.items() if count == most), key=str)
     return Pins(code=code, torch=torch, triton=triton, driver=driver, sandbox=sandbox)

@@ -32,7 +32,7 @@ from harness.cluster.watching import HINT_S, LOOK_S, Placed, Watched
 from harness.errors import InfrastructureError, UsageError
 from harness.library.judges import END_S
 from harness.library.request import Request
-from harness.model import Device, Ending, Problem, Run, Verdict
+from harness.model import Device, Ending, Pinned, Problem, Run, Verdict
 from harness.progress import Narrate
 
 SILENT_S = 60.0
@@ -45,8 +45,9 @@ LONELY_S = 60.0
 class Placement:
     """The way to a cluster. Threads may share it; closing it ends its jobs. Raises as `engine.connect`.
 
-    `pins` hold for all jobs; by default they are this Podium's own code and the versions that most cards of a model
-    have, as the nodes are when the first job on that model is placed. `task` stands in the real one's place in tests.
+    `pins` hold for all jobs; by default they are this Podium's own code, what the request has pinned, and the versions
+    that most of a model's cards with these have, as the nodes are when the first such job is placed. `task` stands in
+    the real one's place in tests.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Placement:
         self.ray = engine.connect(address)
         self._root, self.silent_s, self.lonely_s = root, silent_s, lonely_s
         self._task, self._actor = task, self.ray.remote(Judging)
-        self._pins, self._agreed = pins, dict[tuple[str, bool], Pins]()
+        self._pins, self._agreed = pins, dict[tuple[str, bool, Pinned], Pins]()
         self._nodes: list[Node] = []
         self._parcels: dict[str, tuple[str, Any]] = {}
         self._placed: set[Placed] = set()
@@ -130,7 +131,7 @@ class Placement:
         problem = catalog.load_problem(request.root, request.problem)
         device, card = self._device(request.device)
         ranked = request.depth == "full" and not request.allow_unsandboxed
-        pins = self._pins_for(device.slug, ranked or request.confined)
+        pins = self._pins_for(device.slug, ranked or request.confined, request.pinned)
         placed, attempts = Placed(), attempts or Attempts()
         with self._changing:
             self._placed.add(placed)
@@ -175,14 +176,15 @@ class Placement:
                         return card.device, card.id if wanted == card.id else None
             return self.device(wanted), None
 
-    def _pins_for(self, slug: str, sandbox: bool) -> Pins:
+    def _pins_for(self, slug: str, sandbox: bool, pinned: Pinned) -> Pins:
         if self._pins is not None:
             return self._pins
         with self._changing:
-            if (slug, sandbox) not in self._agreed:
+            key = slug, sandbox, pinned
+            if key not in self._agreed:
                 known = [node.facts for node in self.nodes(anew=False) if node.facts]
-                self._agreed[slug, sandbox] = agreed(known, facts.code_sha256(), slug, sandbox)
-            return self._agreed[slug, sandbox]
+                self._agreed[key] = agreed(known, facts.code_sha256(), slug, sandbox, pinned)
+            return self._agreed[key]
 
     def _parcel(self, root: Path, problem: Problem) -> tuple[str, Any]:
         """The hash of the problem's files, and Ray's reference to them, which all its jobs share."""

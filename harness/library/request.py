@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.catalog.config import Sampling
-from harness.model import Submission, Value
+from harness.model import Pinned, Submission, Value
 
 Depth = Literal["verdict", "quick", "full", "profile"]
 DEPTHS: tuple[Depth, ...] = ("verdict", "quick", "full", "profile")
@@ -16,7 +16,8 @@ processes as a rank needs, "profile" judges the test cases and then profiles ins
 
 class Request(Value):
     """One source to judge. `device`: cpu or cuda:N. `sampling`: counts other than those of configs/eval.yml.
-    `confined`: the source comes from a stranger, so it is refused if there is no sandbox."""
+    `confined`: the source comes from a stranger, so it is refused if there is no sandbox. `pinned`: the judge refuses
+    a machine with other versions."""
 
     root: Path
     problem: str
@@ -28,3 +29,4 @@ class Request(Value):
     stop_at_first: bool = False
     allow_unsandboxed: bool = False
     confined: bool = False
+    pinned: Pinned = Pinned()

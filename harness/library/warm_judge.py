@@ -21,11 +21,11 @@ from typing import Any
 
 from harness import catalog, custody
 from harness.catalog.config import EvalConfig, load_config
-from harness.errors import PodiumError
+from harness.errors import InfrastructureError, PodiumError
 from harness.judge.reference import import_anew
 from harness.judge.spare import Spare
 from harness.library.request import Request
-from harness.machine import lock
+from harness.machine import environment, lock
 from harness.machine.device import all_cards, detect
 from harness.model import Run
 from harness.progress import Narrate, Step
@@ -106,6 +106,8 @@ def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
         store.check_writable()
     if request.confined:
         tiers.require(device)
+    if refused := request.pinned.versions and request.pinned.differences(environment.versions(device)):
+        raise InfrastructureError(f"this machine may not judge it: {'; '.join(refused)}", "judge it where they agree")
     ranked = request.depth == "full" and request.sampling is None
     evaluation.isolation_tier(device, not ranked or request.allow_unsandboxed, narrate)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s) as expect:

@@ -40,6 +40,11 @@ def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
     return found
 
 
+def versions(device: Device) -> dict[str, str | None]:
+    """What a competition may pin."""
+    return {"torch": _version("torch"), "triton": _version("triton"), "driver": gauges.driver(device)}
+
+
 def flat(environment: Mapping[str, Any]) -> dict[str, str]:
     """A run's environment as text by name (`torch`, `isolation_layers seccomp`), without entries that differ in every
     run."""

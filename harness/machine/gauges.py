@@ -19,6 +19,11 @@ def identity(device: Device) -> dict[str, str]:
     return _SMI[device.kind].identity(device) if device.kind in _SMI else {}
 
 
+def driver(device: Device) -> str | None:
+    """The version of NVIDIA's driver. None on other devices."""
+    return identity(device).get("driver_version") if device.kind == "cuda" else None
+
+
 def state(device: Device) -> dict[str, str]:
     """The card's clocks, temperature and power now, and for how long it has been slowed down so far."""
     return _SMI[device.kind].state(device) if device.kind in _SMI else {}

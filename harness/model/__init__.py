@@ -2,7 +2,7 @@
 
     value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
                floor, label  ─┴─►  timing   ─┤
-               isolation         ├─►  verdict  ─┤      └─►  eligibility
+               isolation, pinned ├─►  verdict  ─┤      └─►  eligibility
                                  └─►  profiled ─┘
 
 Every type here is immutable. Values are validated where they enter from a file: `catalog` reads problems, `records`
@@ -22,6 +22,7 @@ from harness.model.floor import Floor, of_limit
 from harness.model.foreign import CHECKER, Foreign, FormatCost, Precision
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import DISTURBED, OLDER_SOURCE, Label, Unranked
+from harness.model.pinned import PINNED, Pinned
 from harness.model.problem import (
     Device,
     Limits,
@@ -50,6 +51,7 @@ __all__ = [
     "LONGEST_CALL_S",
     "NO_ISOLATION",
     "OLDER_SOURCE",
+    "PINNED",
     "SCHEMA_VERSION",
     "Case",
     "CaseCheck",
@@ -72,6 +74,7 @@ __all__ = [
     "Manner",
     "Measurement",
     "Nanoseconds",
+    "Pinned",
     "Precision",
     "Problem",
     "ProfiledCase",

@@ -8,6 +8,8 @@
     closes: 2026-12-24T18:00:00Z
     entry: invite                     # open (the default): everybody with an account
     sources: deadline                 # own (the default), deadline, always: who sees others' sources
+    pins: {torch: 2.11.0+cu128}       # also triton, driver: judged with these versions only (default: any)
+    card: GPU-4a0f5b7c-...            # with --cluster: judged on this card only
     profile: true                     # false (the default): the mode profile is refused
     limits: {per_hour: 20, waiting: 1, bytes: 1000000}
 
@@ -27,6 +29,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, mo
 from harness import catalog
 from harness.catalog import imported, places, strict_yaml
 from harness.errors import PodiumError, ProblemError, did_you_mean
+from harness.model import Pinned
 
 FOLDER = "configs/competitions"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -57,6 +60,8 @@ class _CompetitionFile(BaseModel):
     sources: Literal["own", "deadline", "always"] = "own"
     profile: StrictBool = False
     limits: EntryLimits = EntryLimits()
+    pins: Pinned = Pinned()
+    card: str | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> _CompetitionFile:

@@ -210,9 +210,10 @@ class Dispatcher:
                 root=self._serving.root,
                 problem=competition.problem,
                 submission=submission,
-                device=card,
+                device=competition.card or card,
                 depth=DEPTHS[job.mode],
                 confined=True,
+                pinned=competition.pins,
             )
             limit_s = 2 * problem.limits.evaluation_s + 3600
             run = self._until_done(lambda: self._within(limit_s, job, request, told), exhausted)

@@ -97,6 +97,8 @@ def serve(
         where = listener.getsockname()
         say(f"http://{where[0]}:{where[1]}/ serves {names}; judging on {', '.join(serving.cards)}")
         for each in serving.competitions().values():
+            if each.card is not None and elsewhere is None:
+                say(f"{each.name} names a card, which it can only with --cluster: nothing of it can be judged")
             if not serving.gpus(each):
                 say(f"{each.name} is judged on {', '.join(each.gpus)}, and none is here: it takes no submission")
         ready(serving)
