@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -470,3 +471,10 @@ def test_a_check_takes_benchmark_cases_only_if_they_are_named_or_no_test_case_fi
         chosen = choose_to_check(problem, named, words).cpu
         assert chosen.test and not chosen.benchmark
         assert sum(case.label in large for case in chosen.test) == taken
+
+
+def test_a_broken_problem_is_named_and_the_others_are_listed_all_the_same(toy_root, podium):
+    shutil.copytree(toy_root / "problems/double", toy_root / "problems/broken")
+    (toy_root / "problems/broken/problem.yml").write_text("name: broken\ncases: [\n")
+    code, listed, said = podium("problems")
+    assert code == 2 and "double" in listed and "broken/problem.yml" in said

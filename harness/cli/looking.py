@@ -273,13 +273,17 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
     """
     from harness.render import lists
 
-    found = known.problems(root)
+    found, faults = known.sound_and_broken(root)
     if as_json:
         print_json([problem.model_dump(mode="json", exclude={"folder", "hidden"}) for problem in found])
     else:
         print_parts([lists.problems(found)], as_markdown)
     for name, why in known.lost(root).items():
         click.echo(f"{legible(name)}, which was imported, cannot be loaded: {legible(why)}", err=True)
+    for fault in faults[1:]:
+        click.echo(legible(fault.message), err=True)
+    if faults:
+        raise faults[0]
 
 
 @verbs.command()
