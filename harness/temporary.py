@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,23 +22,34 @@ def temporary_folder() -> Iterator[Path]:
     """Yield a fresh directory and remove it afterwards. Directories of killed processes are removed first. Raises
     OSError."""
     remove_abandoned()
-    folder, lock = _locked_folder()
-    try:
+    folder, lock = None, None
+    try:  # Ctrl-C may come at any moment, so the directory's name is known before there is one
+        while lock is None:
+            folder = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(4)}"
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                folder = None
+                continue
+            lock = _locked(folder)
+        assert folder is not None
         yield folder
     finally:
-        remove(folder)
-        os.close(lock)
+        if folder is not None:
+            remove(folder)
+        if lock is not None:
+            os.close(lock)
 
 
-def _locked_folder() -> tuple[Path, int]:
-    """A new directory, and the descriptor of its lock, which is held."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.fstat(lock).st_nlink:
-            return folder, lock
-        os.close(lock)  # another process removed it before it was locked, as if abandoned
+def _locked(folder: Path) -> int | None:
+    """The descriptor of the directory's lock, which is held. None if another process has removed the directory before
+    it was locked, as if abandoned."""
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.fstat(lock).st_nlink:
+        return lock
+    os.close(lock)
+    return None
 
 
 def remove_abandoned() -> None:

@@ -525,6 +525,7 @@ def test_a_block_that_the_kernel_was_not_compiled_for_is_an_error(podium, target
     assert code == 11 and "2,048 threads a block, and was compiled for up to 1,024" in out
 
 
+@pytest.mark.slow
 def test_a_block_whose_threads_need_more_registers_than_there_are_is_an_error(podium):
     """Without launch bounds NVIDIA's compiler gives a thread up to 255 registers; a block of 1,024 can have 64 each."""
     hungry = HIP.replace("__launch_bounds__(64) ", "").replace(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.sandbox.scratch import scratch
-from harness.temporary import remove, remove_abandoned
+from harness.temporary import remove, remove_abandoned, temporary_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -117,3 +117,36 @@ def test_directories_that_the_worker_closed_are_removed_all_the_same(temporary_d
     (folder / "a").chmod(0)
     remove(folder)
     assert not folder.exists()
+
+
+def interrupted_at(number: int) -> bool:
+    """Whether making a directory comes to so many lines of harness.temporary. At the last of them Ctrl-C comes."""
+    seen, made = 0, temporary_folder()
+
+    def line(frame, event, argument):
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith("harness/temporary.py") or frame.f_code is remove.__code__:
+            return None
+        seen += event == "line"
+        if event == "line" and seen == number:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return line
+
+    sys.settrace(line)
+    try:
+        made.__enter__()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    made.__exit__(None, None, None)
+    return False
+
+
+def test_ctrl_c_while_a_directory_is_made_leaves_none(temporary_directory):
+    lines = 0
+    while interrupted_at(lines + 1):
+        lines += 1
+        assert not list(temporary_directory.glob("podium-*"))
+    assert lines > 10
