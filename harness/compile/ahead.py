@@ -32,9 +32,7 @@ FOLLOWING_CPU_S = 120
 """The processor time for following the host code. It takes a second or two."""
 
 
-def outcomes(
-    compiler: TritonCompiler, follow: Callable[[TritonCompiler], None], at_once: int
-) -> Mapping[str, ForkedCall]:
+def outcomes(compiler: TritonCompiler, follow: Callable[[TritonCompiler], None], at_once: int) -> dict[str, ForkedCall]:
     """Return what came of each request that `follow` makes of a compiler, by its key. Those that took too long are left
     out. `compiler`: compiles the requests, and its time for all kernels is the limit."""
     stderr = os.dup(2)  # a fork's own is a file

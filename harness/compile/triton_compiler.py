@@ -16,7 +16,7 @@ import io
 import re
 import resource
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,7 +115,7 @@ class TritonCompiler:
         self.kernels: list[TritonKernel] = []
         self.launches = 0
         self.case = ""
-        self.ahead: Mapping[str, ForkedCall] = {}
+        self.ahead: dict[str, ForkedCall] = {}
         self._began_s = _processor_s_of_forks()
         self._by_hash: dict[str, TritonKernel] = {}
         self._by_binary: dict[bytes, KernelReport] = {}
@@ -125,7 +125,7 @@ class TritonCompiler:
         """Compile a kernel in Python, as triton.compile does. Return Triton's CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
         request = CompileRequest(src, target, options, named)
-        outcome = self.ahead.get(request.key)
+        outcome = self.ahead.pop(request.key, None)  # once: a fault removes what it left in the cache
         if outcome is None:
             telling.tell(f"kernel {described(kernel)}")
             self.get_ready(request)
