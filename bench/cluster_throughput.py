@@ -66,6 +66,8 @@ def judged(link: Link, root: Path, submission: Submission, cards: Sequence[str],
 
     with ThreadPoolExecutor(len(cards)) as executor:
         runs = dict(zip(cards, executor.map(on, cards), strict=True))
+    for run in (run for each in runs.values() for run in each if not run.ranked):
+        print(f"  not ranked: {run.unranked_because or f'{run.ending.verdict.value}: {run.ending.message}'}")
     return Judged(runs, own_s, time.monotonic() - began)
 
 
@@ -118,9 +120,6 @@ def main() -> None:
                 if len(busy) > 1 and len(quiet) > 1:
                     ratio = stats.ratio_of_scores(busy, quiet, CONFIDENCE)
                     print(f"  {card}: {ratio.value:.4f} of alone ({ratio.low:.4f} to {ratio.high:.4f})")
-            unranked = [run.unranked_because for runs in found.runs.values() for run in runs if not run.ranked]
-            if unranked:
-                print(f"  not ranked: {', '.join(str(why) for why in unranked)}")
 
 
 if __name__ == "__main__":
