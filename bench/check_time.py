@@ -8,7 +8,9 @@ cores, all four targets). cached: the same command once more. Prints a table, th
 JSON. On a busy machine the numbers are larger.
 
 --cases: processor seconds that compiling takes for the benchmark cases alone and for all cases, and the ratio. Both are
-of the same minute, of all four targets together, with the imports of each process, in an empty Triton cache.
+of the same minute, of all four targets together, with the imports of each process, in an empty Triton cache. `waited`
+is the ratio by the clock on the wall: all cases, as many kernels at once as `check` compiles on these processors, to
+the benchmark cases one after the other.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def measured(problem: str, file: str, repeats: int) -> dict[str, object]:
 
 def of_cases(problem: str, file: str, repeats: int) -> dict[str, object]:
     """Seconds and compiled kernels of the benchmark cases and of all cases: medians of the repeats."""
+    at_once = {"benchmark": 1, "all": max(1, len(os.sched_getaffinity(0)) // len(DEFAULT_TARGETS))}
     seconds: dict[str, list[float]] = {"benchmark": [], "all": []}
+    walls: dict[str, list[float]] = {"benchmark": [], "all": []}
     kernels = {}
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
         for name in seconds:
@@ -83,9 +87,14 @@ def of_cases(problem: str, file: str, repeats: int) -> dict[str, object]:
             subprocess.run(command, cwd=ROOT, check=True)
         for _ in range(repeats):
             for name, taken in seconds.items():
-                compiled = [compiling(target, f"{folder}/{name}/{target}", file) for target in DEFAULT_TARGETS]
+                began = time.perf_counter()
+                compiled = [
+                    compiling(target, f"{folder}/{name}/{target}", file, at_once[name]) for target in DEFAULT_TARGETS
+                ]
+                walls[name].append(time.perf_counter() - began)
                 taken.append(sum(took for took, _ in compiled))
                 kernels[name] = sum(count for _, count in compiled)
+    waited = [every / some for every, some in zip(walls["all"], walls["benchmark"], strict=True)]
     ratios = [every / some for every, some in zip(seconds["all"], seconds["benchmark"], strict=True)]
     return {
         "file": file.removeprefix("submissions/"),
@@ -94,14 +103,16 @@ def of_cases(problem: str, file: str, repeats: int) -> dict[str, object]:
         "ratio": round(statistics.median(ratios), 2),
         "from": round(min(ratios), 2),
         "to": round(max(ratios), 2),
+        "at once": at_once["all"],
+        "waited": round(statistics.median(waited), 2),
     }
 
 
-def compiling(target: str, inputs: str, file: str) -> tuple[float, int]:
+def compiling(target: str, inputs: str, file: str, at_once: int) -> tuple[float, int]:
     """Processor seconds of a compiling process and all that it started, and how many kernels it compiled."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "harness.compile.cross_compile"]
-    command += ["--target", target, "--inputs", inputs, "--file", file]
+    command += ["--target", target, "--inputs", inputs, "--file", file, "--at-once", str(at_once)]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
     environment["OMP_NUM_THREADS"] = "1"  # as in `check`
     done = subprocess.run(
