@@ -776,23 +776,23 @@ __device__ __forceinline__ u32 packed_bf16(float low, float high) {
     return x;
 }
 
-// Loads that stay where they are written: all of a program's are to be under way before it waits for the first.
+// Loads that stay where they are written, which others do not: all are to be under way before the first is waited for.
 __device__ __forceinline__ uint4 load16(const unsigned char* from) {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from));
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from) : "memory");
     return x;
 }
 
 __device__ __forceinline__ uint2 load8(const unsigned char* from) {
     uint2 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from) : "memory");
     return x;
 }
 
 __device__ __forceinline__ u32 load1(const unsigned char* from) {
     u32 x;
-    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(x) : "l"(from));
+    asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
     return x;
 }
 
@@ -885,21 +885,22 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     // A warp has 8 tokens, a lane whole blocks of one: the t-th of each four, and half of one of the rope part.
     const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
     const u32 tokens = min(span, length - begin);
-    uint4 codes[4] = {};  // a token that there is not has any values, but finite ones
-    uint2 rope_codes = {};
-    u32 scales[5] = {};
-    if (8 * warp + g < tokens) {
-        const unsigned long long token = first + begin + 8 * warp + g;
-        const unsigned char *const from = cache + token * (DIM / 2), *const scale_from = e8m0 + token * BLOCKS;
+    // A lane without a token takes the cache's first: whatever it decodes is finite, and its weight is 0. With a branch
+    // the compiler would have these loads wait for those of the queries.
+    const unsigned long long token = 8 * warp + g < tokens ? first + begin + 8 * warp + g : 0;
+    const unsigned char *const from = cache + token * (DIM / 2), *const scale_from = e8m0 + token * BLOCKS;
+    uint4 codes[4];
+    u32 scales[5];
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) codes[j] = load16(from + j * 64 + t * 16);
-        rope_codes = load8(from + LATENT / 2 + t * 8);
+    for (u32 j = 0; j < 4; j++) codes[j] = load16(from + j * 64 + t * 16);
+    const uint2 rope_codes = load8(from + LATENT / 2 + t * 8);
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) scales[j] = load1(scale_from + j * 4 + t);
-        scales[4] = load1(scale_from + LATENT / 32 + t / 2);
-    }
-    // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes.
-    const unsigned char* const q_from = (const unsigned char*)q + ((sequence * HEADS + 2 * warp) * (DIM / 8) + lane) * 16ull;
+    for (u32 j = 0; j < 4; j++) scales[j] = load1(scale_from + j * 4 + t);
+    scales[4] = load1(scale_from + LATENT / 32 + t / 2);
+    // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes. Before the tokens' loads
+    // the compiler would have those wait for these.
+    const unsigned char* const q_from =
+        (const unsigned char*)q + ((sequence * HEADS + 2 * warp) * (DIM / 8) + lane) * 16ull;
     uint4 words[5];
 #pragma unroll
     for (u32 i = 0; i < 5; i++) words[i] = i < 4 || lane < 16 ? load16(q_from + i * 512) : make_uint4(0, 0, 0, 0);
