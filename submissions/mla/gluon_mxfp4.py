@@ -29,6 +29,15 @@ one above as 2^9.
 Tiles. 64 tokens, 18 KiB of codes. One program a multiprocessor: three decoders with 128 registers a thread and 219 KiB
 for many tiles, two with 168 registers and 149 KiB for few, since those start sooner.
 
+Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
+where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
+of its programs has at most 64 tokens and a warp 8 of them, both products are mma.sync's on fp16, and partial results go
+straight into the shared memory of the programs that merge them. Codes come straight into registers, each lane's from
+whole blocks of one token, so that a table serves 32 codes. They are decoded once: e5m2 is the upper byte of fp16, so
+one permutation and one mask widen 4 bytes as keys, and the same bytes lie in shared memory as values. Partial results
+are bf16, since values times 64 weights may exceed fp16. What limits it is the chain of what comes once: launch, tokens,
+decoding, two products, exchange. It has not been timed.
+
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. No single unit limits it:
 without decoding, and likewise without the second product, it took 12 to 14 % less time (H200, an earlier form). A tile
 takes a decoder's warp 690 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half
@@ -61,7 +70,7 @@ MAX_SPLITS = 64
 PROGRAM_TILES = 5  # a program starts and ends in the time of so many tiles
 LOG2_E = 1.4426950408889634
 SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 74880
-SHORT_PROGRAMS = 0.5  # a multiprocessor, of the kernel for short caches: with more than so many the other one is used
+SHORT_PROGRAMS = 0.5  # a multiprocessor: with more than so many the kernel for short caches is not used
 SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
 LOG2_WEIGHT = gl.constexpr(8.0)  # of the largest softmax weight: e4m3 ends at 448
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
@@ -729,6 +738,7 @@ SHORT = r"""
 #define HALF_BYTES (HEADS * HALF_ROW + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
 #define ONES 0x3c003c00u
 #define PLUS 0x40404040u
+#define SHIFT 4  // values are decoded to 2^SHIFT of themselves, as in the other kernel
 #define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
 
 typedef unsigned u32;
@@ -897,8 +907,8 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
 #pragma unroll
     for (u32 j = 0; j < 4; j++) scales[j] = load1(scale_from + j * 4 + t);
     scales[4] = load1(scale_from + LATENT / 32 + t / 2);
-    // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes. Before the tokens' loads
-    // the compiler would have those wait for these.
+    // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes. With these loads first
+    // the compiler would have the others wait for them.
     const unsigned char* const q_from =
         (const unsigned char*)q + ((sequence * HEADS + 2 * warp) * (DIM / 8) + lane) * 16ull;
     uint4 words[5];
@@ -939,9 +949,8 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         const bool second = i * 32 + lane >= 72;
         const float inverse = second ? inverse1 : inverse0;
         const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-        // Four dims, 0 to 3, are two pairs: 0 and 2, 1 and 3. Of all first pairs of the lower and of the upper four of a
-        // piece, and of all second ones, each lie side by side. There ldmatrix finds, for each fragment, 16 bytes of a
-        // head: a pair of each lane's block.
+        // Of each four dims 0 and 2 are a pair, and 1 and 3, as codes are decoded. A fragment has, of a head, a pair
+        // from each of four lanes' blocks: those lie side by side. Which of the piece's pairs it is tells the region.
         const u32 piece = i * 32 + lane - (second ? 72 : 0);
         unsigned char* const to = shared.q + (2 * warp + second) * Q_ROW;
 #pragma unroll
@@ -1116,7 +1125,7 @@ def attend_short():
         "uniform": int32,
         "score_scale": float32,
     }
-    return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES, "SHIFT": SHIFT.value}).kernel("attend_short", types)
+    return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
 
 
 without_clusters = set()  # devices that have refused one of 16
