@@ -89,7 +89,12 @@ VARIANTS: dict[str, list[Variant]] = {
     ],
     "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8]), *grid(stages=[2, 3]), *grid(scattered=[16, 33, 64])],
     "mla/gluon_fp8": [{}, {"short": False}, *grid(short=[False], per_multiprocessor=[1, 2], least_tiles=[2, 8])],
-    "mla/gluon_mxfp4": [{}, *grid(decoders=[2, 3]), *grid(splits=[1, 2, 4])],
+    "mla/gluon_mxfp4": [
+        {},
+        {"short": False},
+        *grid(short=[False], decoders=[2, 3]),
+        *grid(short=[False], splits=[1, 2, 4]),
+    ],
     "mla/gluon_bf16": [
         {},
         {"short": False},

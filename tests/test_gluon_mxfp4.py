@@ -110,6 +110,18 @@ def test_bytes_of_two_tokens_become_pairs_of_one_dim_the_even_dims_before_the_od
     assert words["$1"].to_bytes(4, "little") == b"\x11\x21\x13\x23"
 
 
+def test_the_kernel_for_short_caches_makes_the_same_tables_and_the_same_signs():
+    short = SUBMISSION.SHORT
+    [(least, most)] = re.findall(r"min\(max\(e8m0, (\d+)u\), (\d+)u\)", short)
+    words = re.findall(r"(low|high) = e \* (0x\w+)u \+ (0x\w+)u;", short)
+    other = re.findall(r"mad.lo.u32 \$\d, t, (0x\w+), (0x\w+);", ptx("tables"))
+    assert re.findall(r"(max|min).u32 t, \S+, (\d+);", ptx("tables")) == [("max", least), ("min", most)]
+    assert [name for name, *_ in words] == ["low", "high"]
+    assert [tuple(constants) for _, *constants in words] == other
+    assert int(re.search(r"#define PLUS (0x\w+)u", short)[1], 16) == PLUS
+    assert int(re.search(r"#define SHIFT (\d+)", short)[1]) == SHIFT
+
+
 @pytest.mark.parametrize(("batch", "tiles", "splits"), [(4, 128, 32), (64, 128, 2), (256, 128, 1), (4, 16, 16)])
 def test_where_one_round_of_programs_fills_the_multiprocessors_there_is_no_second(batch, tiles, splits):
     assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits

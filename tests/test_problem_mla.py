@@ -638,7 +638,7 @@ def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spi
         assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])
 
 
-@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16"])
+@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16", "gluon_mxfp4"])
 def test_a_device_that_refuses_clusters_of_16_is_asked_once_and_served_by_the_other_kernel(name, monkeypatch):
     submission = load(f"submissions/mla/{name}.py", name)
     asked = []
@@ -656,7 +656,7 @@ def test_a_device_that_refuses_clusters_of_16_is_asked_once_and_served_by_the_ot
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16"])
+@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16", "gluon_mxfp4"])
 def test_the_kernel_for_short_caches_compiles_spills_nothing_and_has_the_shared_memory_that_is_asked_for(name):
     if hint := compilers.missing("sm_90"):
         pytest.skip(hint)

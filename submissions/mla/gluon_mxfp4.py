@@ -29,6 +29,15 @@ one above as 2^9.
 Tiles. 64 tokens, 18 KiB of codes. One program a multiprocessor: three decoders with 128 registers a thread and 219 KiB
 for many tiles, two with 168 registers and 149 KiB for few, since those start sooner.
 
+Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
+where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
+of its programs has at most 64 tokens and a warp 8 of them, both products are mma.sync's on fp16, and partial results go
+straight into the shared memory of the programs that merge them. Codes come straight into registers, each lane's from
+whole blocks of one token, so that a table serves 32 codes. They are decoded once: e5m2 is the upper byte of fp16, so
+one permutation and one mask widen 4 bytes as keys, and the same bytes lie in shared memory as values. Partial results
+are bf16, since values times 64 weights may exceed fp16. What limits it is the chain of what comes once: launch, tokens,
+decoding, two products, exchange. It has not been timed.
+
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. No single unit limits it:
 without decoding, and likewise without the second product, it took 12 to 14 % less time (H200, an earlier form). A tile
 takes a decoder's warp 690 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half
@@ -51,7 +60,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from harness.hip import NoDevice
+from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
@@ -60,6 +69,8 @@ TILES_FOR_THREE = 60  # a program: from so many on three decoders are faster tha
 MAX_SPLITS = 64
 PROGRAM_TILES = 5  # a program starts and ends in the time of so many tiles
 LOG2_E = 1.4426950408889634
+SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 74880
+SHORT_PROGRAMS = 0.5  # a multiprocessor: with more than so many the kernel for short caches is not used
 SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
 LOG2_WEIGHT = gl.constexpr(8.0)  # of the largest softmax weight: e4m3 ends at 448
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
@@ -711,11 +722,432 @@ def attend(
         )
 
 
+SHORT = r"""
+#define HEADS 16
+#define LATENT 512
+#define DIM 576
+#define BLOCKS (DIM / 32)
+#define CLUSTER 16
+#define TOKENS 64  // at most, of a program
+#define THREADS 256
+#define Q_ROW (2 * DIM + 16)  // bytes, of fp16: 8 rows at one column lie in 8 x 4 banks
+#define EARLY 20  // of the 36 fragments of the queries: those that are read before the tokens are there
+#define WEIGHT_ROW 144  // bytes: rows start in other banks
+#define SLICE (LATENT / CLUSTER)  // dims that a program merges
+#define HALF_ROW (SLICE / 2 * 2)  // bytes, of 16-bit values of half of a slice
+#define HALF_BYTES (HEADS * HALF_ROW + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
+#define ONES 0x3c003c00u
+#define PLUS 0x40404040u
+#define SHIFT 4  // values are decoded to 2^SHIFT of themselves, as in the other kernel
+#define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
+
+typedef unsigned u32;
+
+struct __align__(128) Shared {
+    unsigned char tile[TOKENS * LATENT];  // values in e5m2: 16 bytes at column c of token n lie at column c ^ n % 8
+    unsigned char q[HEADS * Q_ROW];
+    float peak[HEADS][8];  // of a warp's tokens
+    unsigned char weight[HEADS * WEIGHT_ROW];
+    unsigned char part[CLUSTER][2][HALF_BYTES];  // [source][half of the dims][head]
+    float2 stat[CLUSTER][HEADS];  // a source's peak and total
+    float scale[HEADS];
+    unsigned long long has_stats, has_parts;  // barriers
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "as much as is asked for");
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void ldmatrix4(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix4_transposed(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 packed(float low, float high) {
+    u32 x;
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
+    return x;
+}
+
+__device__ __forceinline__ u32 packed_bf16(float low, float high) {
+    u32 x;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
+    return x;
+}
+
+// Loads that stay where they are written, which others do not: all are to be under way before the first is waited for.
+__device__ __forceinline__ uint4 load16(const unsigned char* from) {
+    uint4 x;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint2 load8(const unsigned char* from) {
+    uint2 x;
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ u32 load1(const unsigned char* from) {
+    u32 x;
+    asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ u32 permuted(u32 a, u32 b, u32 selector) {
+    u32 x;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(selector));
+    return x;
+}
+
+// A block's eight magnitudes, as `tables` makes them.
+__device__ __forceinline__ void tables(u32 e8m0, u32& low, u32& high) {
+    const u32 e = min(max(e8m0, 109u), 136u);
+    low = e * 0x04040400u + 0x504E4C00u;
+    high = e * 0x04040404u + 0x58565454u;
+}
+
+// Eight codes as e5m2 bytes of minus their values, as `decoded` makes them.
+__device__ __forceinline__ void decode(u32 codes, u32 low, u32 high, u32& first, u32& last) {
+    const u32 magnitudes = codes & 0x77777777u;
+    first = permuted(low, high, magnitudes) + 2 * permuted(PLUS, PLUS, codes);
+    last = permuted(low, high, magnitudes >> 16) + 2 * permuted(PLUS, PLUS, codes >> 16);
+}
+
+// Of four e5m2 bytes those at 0 and 2, and those at 1 and 3, as fp16 pairs: e5m2 is the upper byte of fp16.
+__device__ __forceinline__ u32 even_pair(u32 bytes) { return permuted(bytes, 0, 0x2404); }
+__device__ __forceinline__ u32 odd_pair(u32 bytes) { return bytes & 0xff00ff00u; }
+
+// What to subtract from scores whose maximum this is: without a token, or with scores of -inf alone, weights are 0.
+__device__ __forceinline__ float base_of(float peak) { return peak == MINUS_INFINITY ? 0.0f : peak; }
+
+// The address of what lies there in the shared memory of another program of the cluster.
+__device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
+    return there;
+}
+
+// True in one thread of the warp; unlike with `lane == 0` the compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+    u32 mine;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}" : "=r"(mine));
+    return mine;
+}
+
+__device__ __forceinline__ void init(void* barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(barrier)) : "memory");
+}
+
+// What was initialised may be used by copies and peers.
+__device__ __forceinline__ void publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ __forceinline__ void expect(void* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(address(barrier)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_peers(void* barrier) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "AGAIN:\n"
+                 "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra AGAIN;\n"
+                 "}" :: "r"(address(barrier)) : "memory");
+}
+
+// A cluster of programs a sequence: grid (CLUSTER, batch), at most CLUSTER * TOKENS tokens each.
+extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) void attend_short(
+    const unsigned char* __restrict__ cache,   // [total tokens, DIM / 2]: two E2M1 codes a byte
+    const unsigned char* __restrict__ e8m0,    // [total tokens, BLOCKS]
+    const u32* __restrict__ q,                 // [batch, HEADS, DIM] bf16
+    const u32* __restrict__ kv_indptr,         // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
+    u32* __restrict__ out,                     // [batch, HEADS, LATENT] bf16
+    u32 uniform,
+    float score_scale  // sm_scale * log2(e), over 2^SHIFT
+) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    Shared& shared = *(Shared*)raw;
+    const u32 thread = threadIdx.x, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const u32 warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows it to be the same in all lanes
+    const u32 rank = blockIdx.x, sequence = blockIdx.y;
+    u32 first = sequence * uniform, length = uniform;
+    if (!uniform) {
+        first = kv_indptr[sequence];
+        length = kv_indptr[sequence + 1] - first;
+    }
+    // A warp has 8 tokens, a lane whole blocks of one: the t-th of each four, and half of one of the rope part.
+    const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
+    const u32 tokens = min(span, length - begin);
+    // A lane without a token takes the cache's first: whatever it decodes is finite, and its weight is 0. With a branch
+    // the compiler would have these loads wait for those of the queries.
+    const unsigned long long token = 8 * warp + g < tokens ? first + begin + 8 * warp + g : 0;
+    const unsigned char *const from = cache + token * (DIM / 2), *const scale_from = e8m0 + token * BLOCKS;
+    uint4 codes[4];
+    u32 scales[5];
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) codes[j] = load16(from + j * 64 + t * 16);
+    const uint2 rope_codes = load8(from + LATENT / 2 + t * 8);
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) scales[j] = load1(scale_from + j * 4 + t);
+    scales[4] = load1(scale_from + LATENT / 32 + t / 2);
+    // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes. With these loads first
+    // the compiler would have the others wait for them.
+    const unsigned char* const q_from =
+        (const unsigned char*)q + ((sequence * HEADS + 2 * warp) * (DIM / 8) + lane) * 16ull;
+    uint4 words[5];
+#pragma unroll
+    for (u32 i = 0; i < 5; i++) words[i] = i < 4 || lane < 16 ? load16(q_from + i * 512) : make_uint4(0, 0, 0, 0);
+    if (warp == 0 && elected()) {
+        init(&shared.has_stats);
+        init(&shared.has_parts);
+        publish();
+        expect(&shared.has_stats, sizeof(Shared::stat));
+        expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // peers may use its barriers
+
+    // Minus the queries to fp16, as fractions of the head's greatest.
+    float most0 = 0, most1 = 0;
+#pragma unroll
+    for (u32 i = 0; i < 5; i++) {
+        const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
+        u32 most = 0;  // without their signs they compare as integers
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) most = max(most, max(x[j] << 16 & 0x7fff0000u, x[j] & 0x7fff0000u));
+        const float greatest = __builtin_bit_cast(float, most);
+        if (i * 32 + lane < 72) most0 = fmaxf(most0, greatest);
+        else most1 = fmaxf(most1, greatest);
+    }
+#pragma unroll
+    for (int mask = 16; mask; mask /= 2) {
+        most0 = fmaxf(most0, shuffle_xor(most0, mask));
+        most1 = fmaxf(most1, shuffle_xor(most1, mask));
+    }
+    most0 = fmaxf(most0, 1e-30f);
+    most1 = fmaxf(most1, 1e-30f);
+    const float inverse0 = __fdividef(-1.0f, most0), inverse1 = __fdividef(-1.0f, most1);
+#pragma unroll
+    for (u32 i = 0; i < 5; i++) {
+        const bool second = i * 32 + lane >= 72;
+        const float inverse = second ? inverse1 : inverse0;
+        const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
+        // Of each four dims 0 and 2 are a pair, and 1 and 3, as codes are decoded. A fragment has, of a head, a pair
+        // from each of four lanes' blocks: those lie side by side. Which of the piece's pairs it is tells the region.
+        const u32 piece = i * 32 + lane - (second ? 72 : 0);
+        unsigned char* const to = shared.q + (2 * warp + second) * Q_ROW;
+#pragma unroll
+        for (u32 h = 0; h < 2; h++) {
+            const u32 a = x[2 * h], b = x[2 * h + 1];
+            const u32 at = piece < 64 ? h * 512 + piece / 16 * 64 + piece % 4 * 16 + piece / 4 % 4 * 4
+                                      : 2 * LATENT + h * 64 + piece % 2 * 16 + piece % 8 / 2 * 4;
+            if (i < 4 || lane < 16) {
+                *(u32*)(to + at) = packed(bfloat16_low(a) * inverse, bfloat16_low(b) * inverse);
+                *(u32*)(to + at + (piece < 64 ? 256 : 32)) =
+                    packed(bfloat16_high(a) * inverse, bfloat16_high(b) * inverse);
+            }
+        }
+    }
+    if (lane == 0) {
+        shared.scale[2 * warp] = most0 * score_scale;
+        shared.scale[2 * warp + 1] = most1 * score_scale;
+    }
+    __syncthreads();
+
+    // Scores of 8 tokens, whose values go to the tile.
+    float x[4];
+    {
+        u32 a[36][4];
+        const u32 row = address(shared.q) + lane % 16 * Q_ROW;
+        const u32 query = row + lane / 16 * 256, rope_query = row + 2 * LATENT + lane / 16 * 32;
+        auto load_query = [&](u32 k) {
+            ldmatrix4(a[k], k < 32 ? query + k / 8 * 64 + k % 8 / 2 * 16 + k % 2 * 512
+                                   : rope_query + k % 4 / 2 * 16 + k % 2 * 64);
+        };
+#pragma unroll
+        for (u32 k = 0; k < EARLY; k++) load_query(k);
+        const float scale0 = shared.scale[g], scale1 = shared.scale[g + 8];
+        float s[4][4] = {};  // of every fourth 16 dims: one long chain would be slower
+        unsigned char* const values = shared.tile + (8 * warp + g) * LATENT;
+#pragma unroll
+        for (u32 j = 0; j < 5; j++) {  // the rope dims last: they may be large
+            const u32 word[4] = {j < 4 ? codes[j].x : rope_codes.x, j < 4 ? codes[j].y : rope_codes.y,
+                                 j < 4 ? codes[j].z : 0, j < 4 ? codes[j].w : 0};
+            u32 low, high, bytes[8];
+            tables(scales[j], low, high);
+#pragma unroll
+            for (u32 k = 0; k < (j < 4 ? 8 : 4); k += 2) {
+                decode(word[k / 2], low, high, bytes[k], bytes[k + 1]);
+                if (8 * j + k >= EARLY) load_query(8 * j + k);
+                if (8 * j + k + 1 >= EARLY) load_query(8 * j + k + 1);
+                mma(s[k % 4], a[8 * j + k], even_pair(bytes[k]), odd_pair(bytes[k]));
+                mma(s[k % 4 + 1], a[8 * j + k + 1], even_pair(bytes[k + 1]), odd_pair(bytes[k + 1]));
+            }
+            if (j < 4) {
+                *(uint4*)(values + j * 128 + (2 * t ^ g) * 16) = make_uint4(bytes[0], bytes[1], bytes[2], bytes[3]);
+                *(uint4*)(values + j * 128 + ((2 * t + 1) ^ g) * 16) =
+                    make_uint4(bytes[4], bytes[5], bytes[6], bytes[7]);
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            const float sum = (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]);
+            x[i] = 8 * warp + 2 * t + i % 2 < tokens ? sum * (i < 2 ? scale0 : scale1) : MINUS_INFINITY;
+        }
+    }
+
+    // Softmax of heads g and g + 8.
+    float peak0 = fmaxf(x[0], x[1]), peak1 = fmaxf(x[2], x[3]);
+#pragma unroll
+    for (int mask = 1; mask <= 2; mask *= 2) {
+        peak0 = fmaxf(peak0, shuffle_xor(peak0, mask));
+        peak1 = fmaxf(peak1, shuffle_xor(peak1, mask));
+    }
+    if (t == 0) {
+        shared.peak[g][warp] = peak0;
+        shared.peak[g + 8][warp] = peak1;
+    }
+    __syncthreads();
+    {
+        const float4 a = *(float4*)shared.peak[g], b = *(float4*)(shared.peak[g] + 4);
+        const float4 c = *(float4*)shared.peak[g + 8], d = *(float4*)(shared.peak[g + 8] + 4);
+        peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+        peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
+    }
+    const float base0 = base_of(peak0), base1 = base_of(peak1);
+    unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
+    *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
+    *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
+    __syncthreads();
+
+    // Output: a warp has 64 dims, 32 for either of two programs that merge them.
+    const u32 value = address(shared.tile) + lane % 16 * LATENT;
+    u32 weight[TOKENS / 16][4];
+#pragma unroll
+    for (u32 k = 0; k < TOKENS / 16; k++)
+        ldmatrix4(weight[k], address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
+    float total[4] = {};
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        float acc[4][4] = {};  // of 16 dims the even and the odd ones, and of 16 of the other program's
+#pragma unroll
+        for (u32 k = 0; k < TOKENS / 16; k++) {
+            u32 v[4];  // tokens 0..7 and 8..15 of the one and of the other 16
+            ldmatrix4_transposed(v, value + k * (16 * LATENT) + ((4 * warp + lane / 16 * 2 + half) ^ lane % 8) * 16);
+            mma(acc[0], weight[k], even_pair(v[0]), even_pair(v[1]));
+            mma(acc[1], weight[k], odd_pair(v[0]), odd_pair(v[1]));
+            mma(acc[2], weight[k], even_pair(v[2]), even_pair(v[3]));
+            mma(acc[3], weight[k], odd_pair(v[2]), odd_pair(v[3]));
+        }
+        if (half == 0) {
+#pragma unroll
+            for (u32 k = 0; k < TOKENS / 16; k++) mma(total, weight[k], ONES, ONES);
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
+            const u32 to = 2 * warp + t / 2;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                         :: "r"(in_peer(address(&shared.stat[rank][g + t % 2 * 8]), to)), "f"(t % 2 ? peak1 : peak0),
+                            "f"(t % 2 ? total[2] : total[0]), "r"(in_peer(address(&shared.has_stats), to)) : "memory");
+        }
+        // 16 bytes a lane and row: two neighbouring lanes, which have 8 for either program, exchange one.
+        const u32 to = 2 * warp + t % 2, barrier = in_peer(address(&shared.has_parts), to);
+        const bool odd = t % 2;
+#pragma unroll
+        for (u32 row = 0; row < 2; row++) {
+            u32 word[2][2];
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                const float *even_dims = acc[2 * i] + 2 * row, *odd_dims = acc[2 * i + 1] + 2 * row;
+                word[i][0] = packed_bf16(even_dims[0], odd_dims[0]);
+                word[i][1] = packed_bf16(even_dims[1], odd_dims[1]);
+            }
+            const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
+            const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
+            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * HALF_ROW + t / 2 * 16, to);
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                         :: "r"(there), "r"(odd ? low : word[0][0]), "r"(odd ? high : word[0][1]),
+                         "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high), "r"(barrier) : "memory");
+        }
+    }
+
+    // The merge: 16 threads a head.
+    const u32 head = thread / 16, of_head = thread % 16;
+    float weights[CLUSTER], totals[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
+    wait_for_peers(&shared.has_stats);
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const float2 stat = shared.stat[i][head];
+        top = fmaxf(top, weights[i] = stat.x);
+        totals[i] = stat.y;
+    }
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++)
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - base_of(top)));
+    wait_for_peers(&shared.has_parts);
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const u32 y = *(u32*)(shared.part[i][of_head / 8] + head * HALF_ROW + of_head % 8 * 4);
+        even += bfloat16_low(y) * weights[i];
+        odd += bfloat16_high(y) * weights[i];
+    }
+    const float factor = whole != 0 ? __fdividef(-1.0f / (1 << SHIFT), whole) : 0.0f;
+    u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
+    to[of_head] = packed_bf16(even * factor, odd * factor);
+}
+"""
+
+
+@functools.cache
+def attend_short():
+    """Made when it is first called: no other compiler than NVIDIA's takes it."""
+    types = {
+        "cache": ptr(torch.uint8, alignment=16),
+        "e8m0": ptr(torch.uint8),
+        "q": ptr(torch.bfloat16, alignment=16),
+        "kv_indptr": ptr(torch.int32),
+        "out": ptr(torch.bfloat16),
+        "uniform": int32,
+        "score_scale": float32,
+    }
+    return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
+
+
+without_clusters = set()  # devices that have refused one of 16
+
+
+def launch_short(device, *arguments, batch):
+    """Whether the kernel for short caches is under way. Clusters of 16 are more than every chip has to grant, and a
+    part of one (MIG) may have none."""
+    if device in without_clusters:
+        return False
+    try:
+        attend_short()(*arguments, grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES)
+    except LaunchError:
+        without_clusters.add(device)
+    return device not in without_clusters
+
+
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, decoders=None, splits=None):
+def launch(data, decoders=None, splits=None, short=True):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -727,6 +1159,12 @@ def launch(data, decoders=None, splits=None):
     if longest == 0:
         return out.zero_()
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    uniform = packed.shape[0] == batch * longest
+    if short and longest <= SHORT_TOKENS and CLUSTER * batch <= SHORT_PROGRAMS * multiprocessors:
+        scale = config["sm_scale"] * LOG2_E / (1 << SHIFT.value)
+        arguments = packed, e8m0, q, kv_indptr, out, longest if uniform else 0, scale
+        if launch_short(q.device, *arguments, batch=batch):
+            return out
     tiles = triton.cdiv(longest, BLOCK_N)
     splits = splits or choose_splits(batch, tiles, multiprocessors)
     decoders = decoders or (3 if tiles >= TILES_FOR_THREE * splits else 2)
@@ -743,7 +1181,7 @@ def launch(data, decoders=None, splits=None):
 
     attend[(splits, batch)](
         descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), e8m0, q, kv_indptr, out, partial, lse, counter,
-        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=packed.shape[0] == batch * longest, WAITS=waits,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform, WAITS=waits,
         SPLITS=triton.next_power_of_2(splits), PAIRS=triton.next_power_of_2(max(triton.cdiv(LATENT // 2, splits), 4)),
         ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, DECODERS=decoders,
         REGISTERS=REGISTERS[decoders], num_warps=4, maxnreg=REGISTERS[decoders], launch_cooperative_grid=waits,
