@@ -503,16 +503,29 @@ def test_bytes_looked_up_are_what_torch_makes_of_them(dtype):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("quantize", [mla._quantize_mxfp4, mla._mxfp4_by_bounds], ids=["of a CPU", "of a GPU"])
 @pytest.mark.parametrize("largest", [2.0**-125, 2.0**-114, 1.3e-3, 0.99, 1.75, 1.742, 6.0, 3e38])
-def test_mxfp4_of_every_value_is_as_reference_quantization_states_it(largest):
+def test_mxfp4_of_every_value_is_as_reference_quantization_states_it(quantize, largest):
     """In blocks whose greatest magnitude is `largest`: those at either end are left to `reference`."""
     every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
     fitting = every[every.float().abs() <= largest]
     rest = torch.cat([fitting, fitting[: -fitting.numel() % (31 * 18)]]).view(-1, 31)
     kv = torch.cat([torch.full((rest.shape[0], 1), largest).bfloat16(), rest], dim=1).view(-1, 1, DIM)
-    packed, scales = mla._quantize_mxfp4(kv)
+    packed, scales = quantize(kv)
     want, e8m0 = quantize_mxfp4(kv)
     assert torch.equal(packed, want) and torch.equal(scales.view(torch.uint8), e8m0.view(scales.shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e4m3fnuz])
+@pytest.mark.parametrize("largest", [0.0, 1e-13, 2e-12, 1.3e-3, 0.97, 5.5, 12.0, 3e38])
+def test_fp8_without_a_clamp_is_as_reference_quantization_states_it(dtype, largest):
+    """Of every bfloat16 up to `largest`, which is there with both signs."""
+    every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
+    ends = torch.tensor([largest, -largest]).bfloat16()
+    kv = torch.cat([every[every.float().abs() <= largest], ends]).view(-1, 1, 1)
+    values, scale = mla._fp8_unclamped(kv, dtype)
+    want, want_scale = quantize_fp8(kv, dtype)
+    assert torch.equal(values.view(torch.uint8), want.view(torch.uint8)) and torch.equal(scale, want_scale)
 
 
 def test_mxfp4_of_a_cache_is_as_reference_quantization_states_it():
