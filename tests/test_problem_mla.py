@@ -458,7 +458,8 @@ def plain_parts(data):
                 of_place = torch.zeros_like(weights).index_fill(0, places, float(weights.max() < 0.2))
                 found[f"stretch.{number}"] = along_no_query(weights * of_place, keys, query)
             for name, places in places_of_parts(end - start).items():
-                of_place = torch.zeros_like(weights).index_fill(0, places, float(weights.max() < 0.2))
+                counts = weights.max() < 0.2 and (name != "last_key" or weights[-1] < 4 / (end - start))
+                of_place = torch.zeros_like(weights).index_fill(0, places, float(counts))
                 found[name] = along_no_query(weights * of_place, keys, query)
             whole = keys[:, V_DIM:] @ query[V_DIM:] * config["sm_scale"]
             counts = weights.max() < 0.2 and whole.max() - whole.min() < 8

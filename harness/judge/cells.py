@@ -7,8 +7,7 @@ never written.
     furthest                                  where the gain is furthest from 1
 
 Cells are many and their rows few, so the scatter of a cell's own rows says little about its noise. Therefore the noise
-is that of whole rows. A row's error, less what is a gain of the whole row, counts as if it were spread evenly over its
-dims.
+is that of whole rows: the error of a row counts as if it were spread evenly over the row's dims.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Cells:
     @staticmethod
     def of(over: torch.Tensor, under: torch.Tensor, error: torch.Tensor, own: torch.Tensor) -> Cells:
         """`over` and `under`, (rows, dims): each row's <out, ref> and <ref, ref> by dim, over its <ref, ref>. `error`,
-        (rows, 1): each row's squared relative error about its own gain. `own`, (rows, heads): 1 at a row's head, if the
+        (rows, 1): each row's squared relative error. `own`, (rows, heads): 1 at a row's head, if the
         row counts."""
         width = under.shape[-1]
         columns = torch.cat([over, under, under * (error / width)], dim=1)

@@ -131,8 +131,7 @@ class Tally:
         dims = torch.stack([wrong.sum(0), squares.sum(0)])
         cells = columns.sums.new_empty(3, 0, width)
         if heads is not None and heads.cells:
-            apart = (found["row_error"][0] - (gains - 1).square()).clamp(min=0)
-            cells = Cells.of(*found[f"dim_gain {width}"], apart, own).sums
+            cells = Cells.of(*found[f"dim_gain {width}"], found["row_error"][0], own).sums
         flat = torch.cat([columns.sums.flatten(), dims.flatten(), cells.flatten()]).cpu()
         sums, errors, of_cells = flat.split([columns.sums.numel(), 2 * width, cells.numel()])
         each = sums.view(SUMS, -1).split([over.shape[1] for over, _ in found.values()], dim=1)

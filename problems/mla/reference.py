@@ -67,8 +67,9 @@ LEAST_TILES = 4
 PLAIN_PARTS = (
     *("lighter_half", "lightest_tenth"),
     *(f"stretch.{number}" for number in range(STRETCHES)),
-    *("tile_end.0", "tile_end.1", "last_key"),
+    *("tile_end.0", "tile_end.1"),
     *(f"overlap.{number}" for number in range(len(OVERLAPS))),
+    "last_key",
 )
 """The parts that are keys' own, by their weights or their places."""
 
@@ -271,9 +272,9 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         decile.
     stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
     tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
-    last_key: what the sequence's last key adds to even rows.
     overlap.0 to overlap.2: what the keys add to even rows that count twice if the last tile, of 32, 64 or 128 keys,
         begins early so as to be whole; of sequences of four such tiles or more.
+    last_key: what the sequence's last key adds to even rows where it is light. Few of the others would hold most of it.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
@@ -355,8 +356,10 @@ def _of_places(weights: Tensor, values: Tensor) -> Tensor:
         by_stretch = weights.unflatten(-1, (STRETCHES, -1)).transpose(1, 2) @ values.unflatten(1, (STRETCHES, -1))
     cut = (tile if length % tile and length >= LEAST_TILES * tile else 0 for tile in OVERLAPS)
     early = (slice(length - tile, length // tile * tile) if tile else slice(0) for tile in cut)
-    slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), slice(length - 1, None), *early)
-    return torch.cat([by_stretch, torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)], dim=1)
+    slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), *early)
+    by_slice = torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)
+    last = weights[..., -1:] * (weights[..., -1:] < LIGHT_KEY / length) * values[:, -1:]
+    return torch.cat([by_stretch, by_slice, last[:, None]], dim=1)
 
 
 def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:
