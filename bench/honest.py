@@ -158,7 +158,7 @@ FIGURES = (
     "moved_rope",
     "stretch",
     "tile_end",
-    "last_key",
+    "end_key",
     "overlap",
 )
 

@@ -41,7 +41,10 @@ SIDES = {
         "the first or the last keys of tiles of 64 count too little: look at where tiles begin and end",
         "the first or the last keys of tiles of 64 count too much: look at where tiles begin and end",
     ),
-    "last_key": ("a sequence's last key counts too little", "a sequence's last key counts too much, as if it were two"),
+    "end_key": (
+        "a sequence's first or last key counts too little: look at where a loop begins and ends",
+        "a sequence's first or last key counts too much, as if it were two: look at where a loop begins and ends",
+    ),
     "overlap": (
         "the keys before a last, partial tile count too little",
         "the keys before a last, partial tile count too much: it may begin early, and count them twice",

@@ -58,7 +58,7 @@ STRETCHES = 8
 TILE = 64
 """Keys of a tile, as many as kernels often take at a time."""
 
-OVERLAPS = (32, 64, 128)
+OVERLAPS = (16, 32, 64, 128)
 """Keys of tiles of which the last may begin early, so as to be whole: it counts keys twice."""
 
 LEAST_TILES = 4
@@ -69,7 +69,7 @@ PLAIN_PARTS = (
     *(f"stretch.{number}" for number in range(STRETCHES)),
     *("tile_end.0", "tile_end.1"),
     *(f"overlap.{number}" for number in range(len(OVERLAPS))),
-    "last_key",
+    *("end_key.0", "end_key.1"),
 )
 """The parts that are keys' own, by their weights or their places."""
 
@@ -272,9 +272,10 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         decile.
     stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
     tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
-    overlap.0 to overlap.2: what the keys add to even rows that count twice if the last tile, of 32, 64 or 128 keys,
+    overlap.0 to overlap.3: what the keys add to even rows that count twice if the last tile, of 16, 32, 64 or 128 keys,
         begins early so as to be whole; of sequences of four such tiles or more.
-    last_key: what the sequence's last key adds to even rows where it is light. Few of the others would hold most of it.
+    end_key.0, end_key.1: what the sequence's first key and its last one add to even rows where they are light. If they
+        are not, a few rows would hold most of it.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
@@ -358,8 +359,9 @@ def _of_places(weights: Tensor, values: Tensor) -> Tensor:
     early = (slice(length - tile, length // tile * tile) if tile else slice(0) for tile in cut)
     slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), *early)
     by_slice = torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)
-    last = weights[..., -1:] * (weights[..., -1:] < LIGHT_KEY / length) * values[:, -1:]
-    return torch.cat([by_stretch, by_slice, last[:, None]], dim=1)
+    ends = torch.stack([weights[..., 0], weights[..., -1]], dim=1)[..., None]
+    by_end = ends * (ends < LIGHT_KEY / length) * torch.stack([values[:, 0], values[:, -1]], dim=1)[:, :, None]
+    return torch.cat([by_stretch, by_slice, by_end], dim=1)
 
 
 def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:
