@@ -508,6 +508,12 @@ def test_a_tile_that_is_whole_or_one_of_few_overlaps_none():
         assert {name for name in names if name.startswith("overlap.")} == overlapped.get(length, set()), length
 
 
+def test_one_key_of_more_than_2048_is_no_part():
+    for length, there in ((2048, True), (2049, False)):
+        parts = mla.parts(generate([length]))
+        assert [bool(parts[f"end_key.{number}"].any()) for number in range(2)] == [there] * 2
+
+
 def test_parts_of_some_rows_are_those_rows_of_the_parts():
     data = generate([40, 0, 70, 5], seed=7)
     some = mla.parts(data, torch.tensor([0, 1, 3]))

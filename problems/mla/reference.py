@@ -61,6 +61,9 @@ TILE = 64
 OVERLAPS = (16, 32, 64, 128)
 """Keys of tiles of which the last may begin early, so as to be whole: it counts keys twice."""
 
+END_KEYS = 2048
+"""Of more keys the first and the last one have no part: what a single one adds is as small as 4-bit rounding of all."""
+
 LEAST_TILES = 4
 """Of fewer tiles there is no overlap: if most keys count twice, the sum of the weights makes up for it."""
 
@@ -274,8 +277,8 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
     overlap.0 to overlap.3: what the keys add to even rows that count twice if the last tile, of 16, 32, 64 or 128 keys,
         begins early so as to be whole; of sequences of four such tiles or more.
-    end_key.0, end_key.1: what the sequence's first key and its last one add to even rows where they are light. If they
-        are not, a few rows would hold most of it.
+    end_key.0, end_key.1: what the sequence's first key and its last one add to even rows where they are light, of
+        sequences of up to 2048 keys. If keys of all weights counted, a few rows would hold most of it.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
@@ -360,7 +363,8 @@ def _of_places(weights: Tensor, values: Tensor) -> Tensor:
     slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), *early)
     by_slice = torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)
     ends = torch.stack([weights[..., 0], weights[..., -1]], dim=1)[..., None]
-    by_end = ends * (ends < LIGHT_KEY / length) * torch.stack([values[:, 0], values[:, -1]], dim=1)[:, :, None]
+    light = ends < (LIGHT_KEY / length if length <= END_KEYS else 0)
+    by_end = ends * light * torch.stack([values[:, 0], values[:, -1]], dim=1)[:, :, None]
     return torch.cat([by_stretch, by_slice, by_end], dim=1)
 
 
