@@ -78,6 +78,38 @@ def _last_eighth(factor: float) -> Callable[[Tensor], Tensor]:
     return change
 
 
+def _twice(keys: Callable[[int], slice]) -> Callable[[Tensor], Tensor]:
+    """Count some of the keys twice. `keys` gets their number."""
+
+    def change(weights: Tensor) -> Tensor:
+        weights = weights.clone()
+        weights[..., keys(weights.shape[-1])] *= 2
+        return weights
+
+    return change
+
+
+def _before_the_last(tile: float) -> Callable[[int], slice]:
+    """The keys of a whole tile that a last tile holds too, if it begins early so as to be whole."""
+    size = int(tile)
+
+    def keys(length: int) -> slice:
+        return slice(max(length - size, 0), length // size * size if length % size else 0)
+
+    return keys
+
+
+def _dims_of_a_head(count: float) -> Callable[[Tensor], Tensor]:
+    """Never write `count` dims of one of mla's heads."""
+
+    def change(out: Tensor) -> Tensor:
+        out = out.clone()
+        out[..., 3, _dims(count)] = 0
+        return out
+
+    return change
+
+
 def _dims(count: float) -> slice:
     return slice(5, 5 + int(count))
 
@@ -152,6 +184,28 @@ PLAIN = [
     ),
     Corruption("values in mxfp4", (4,), lambda _: Fault(values=to_mxfp4)),
     Corruption("values in fp8", (8,), lambda _: Fault(values=lambda x: x.to(torch.float8_e4m3fn).float())),
+    Corruption("dims of one head never written", (1, 4, 16, 64), lambda n: Fault(out=_dims_of_a_head(n)), MLA),
+    Corruption(
+        "last keys counted twice", (1, 2, 4), lambda n: Fault(weights=_twice(lambda size: slice(-int(n), size))), MLA
+    ),
+    Corruption(
+        "the first key of each n counted twice",
+        (256, 128, 64, 32),
+        lambda n: Fault(weights=_twice(lambda _: slice(0, None, int(n)))),
+        MLA,
+    ),
+    Corruption(
+        "the last key of each n counted twice",
+        (256, 128, 64, 32),
+        lambda n: Fault(weights=_twice(lambda _: slice(int(n) - 1, None, int(n)))),
+        MLA,
+    ),
+    Corruption(
+        "a last tile of n keys that begins early",
+        (16, 32, 64, 128),
+        lambda n: Fault(weights=_twice(_before_the_last(n))),
+        MLA,
+    ),
     Corruption("first key's score for the maximum", (1,), lambda _: Fault(maximum=_first_score), MOVED),
     Corruption("own or last key's score for the maximum", (1,), lambda _: Fault(maximum=_last_score), MOVED),
     Corruption("larger of first and last score for the maximum", (1,), lambda _: Fault(maximum=_outer_score), MOVED),

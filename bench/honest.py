@@ -157,6 +157,9 @@ FIGURES = (
     "rope_slice",
     "moved_rope",
     "stretch",
+    "tile_end",
+    "end_key",
+    "overlap",
 )
 
 
@@ -189,6 +192,8 @@ def figures(tallies: Sequence[Tally]) -> dict[str, str]:
         values = torch.cat([each.value for each in ratios])
         spread = max(float(each.spread.max()) for each in ratios)
         found[name] = f"{_span(values[~values.isnan()].tolist())} ~{spread:.3f}"
+    cells = torch.cat([tally.cells.value.flatten() for tally in tallies if tally.cells is not None] or [torch.empty(0)])
+    found["cell_gain"] = _span(cells[~cells.isnan()].tolist())
     found["dim_rel_l2"] = _span(tally.dim_rel_l2 for tally in tallies)
     found["row_rms"] = _span(tally.row_rms for tally in tallies)
     return found

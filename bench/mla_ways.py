@@ -112,6 +112,13 @@ WRONG = [
             ("even dims × 1 + s, odd ones × 1 - s", 0.25),
             ("output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
             ("latent scales guessed from the codes", 1),
+            ("dims of one head never written", 1),
+            ("dims of one head never written", 16),
+            ("last keys counted twice", 1),
+            ("the first key of each n counted twice", 64),
+            ("the last key of each n counted twice", 64),
+            ("a last tile of n keys that begins early", 64),
+            ("a last tile of n keys that begins early", 128),
         ]
         for cache, arithmetic in [("fp8 cache", BF16_QUERIES), ("mxfp4 cache", MXFP4_KEYS)]
     ],

@@ -31,6 +31,12 @@ NAMED_WRONG = [
     ("mxfp4", "the lighter half × 1 + s in even heads, × 1 - s in odd ones", 1.0),
     ("mxfp4", "the last 32 dims × s", 0.7),
     ("mxfp4", "output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
+    ("mxfp4", "dims of one head never written", 1),
+    ("mxfp4", "dims of one head never written", 16),
+    ("mxfp4", "last keys counted twice", 1),
+    ("mxfp4", "the first key of each n counted twice", 64),
+    ("mxfp4", "the last key of each n counted twice", 64),
+    ("mxfp4", "a last tile of n keys that begins early", 64),
 ]
 
 

@@ -431,6 +431,17 @@ def along_no_query(weights, keys, query):
     return row - (row @ unit) * unit
 
 
+def places_of_parts(length):
+    """The keys of each part that is defined by places within a tile and at the end."""
+    places = torch.arange(length)
+    found = {"tile_end.0": places % 64 == 0, "tile_end.1": places % 64 == 63, "end_key.0": places == 0}
+    found["end_key.1"] = places == length - 1
+    for number, tile in enumerate((16, 32, 64, 128)):
+        whole, early = places < length // tile * tile, places >= length - tile
+        found[f"overlap.{number}"] = whole & early & (length >= 4 * tile) & (length % tile > 0)
+    return {name: mask.nonzero()[:, 0] for name, mask in found.items()}
+
+
 def plain_parts(data):
     """The parts of each row with keys by their definition, in float64, every slice of every head."""
     q, kv_data, _, kv_indptr, config = data
@@ -447,6 +458,10 @@ def plain_parts(data):
             for number, places in enumerate(torch.arange(end - start).tensor_split(8)):
                 of_place = torch.zeros_like(weights).index_fill(0, places, float(weights.max() < 0.2))
                 found[f"stretch.{number}"] = along_no_query(weights * of_place, keys, query)
+            for name, places in places_of_parts(end - start).items():
+                counts = weights.max() < 0.2 and (name[:3] != "end" or weights[places] < 4 / (end - start))
+                of_place = torch.zeros_like(weights).index_fill(0, places, float(counts))
+                found[name] = along_no_query(weights * of_place, keys, query)
             whole = keys[:, V_DIM:] @ query[V_DIM:] * config["sm_scale"]
             counts = weights.max() < 0.2 and whole.max() - whole.min() < 8
             light = weights * (weights < 4 / (end - start)) * counts
@@ -463,7 +478,7 @@ def plain_parts(data):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "scores"), [([300, 0, 64, 300, 1], "plain"), ([200, 200], "large"), ([90], "rising")]
+    ("lengths", "scores"), [([300, 0, 64, 300, 1, 520], "plain"), ([200, 200], "large"), ([90], "rising")]
 )
 def test_parts_are_what_their_definition_gives(lengths, scores):
     data = generate(lengths, seed=8, scores=scores)  # of 300 keys, the scores of one sequence are moved
@@ -476,13 +491,27 @@ def test_parts_are_what_their_definition_gives(lengths, scores):
             if part.norm() > 1e-3:
                 seen.add(name)
     assert all(not part[torch.tensor(lengths) == 0].any() for part in parts.values())
-    stretches = {f"stretch.{number}" for number in range(8)}
+    of_places = {f"stretch.{number}" for number in range(8)} | {"tile_end.0", "tile_end.1"}
+    of_places |= {"end_key.0", "end_key.1", "overlap.0", "overlap.1"}
     of_these = {
         "plain": parts.keys(),
-        "large": {"lighter_half", "lightest_tenth", "moved_rope"} | stretches,
+        "large": {"lighter_half", "lightest_tenth", "moved_rope"} | of_places,
         "rising": set(),
     }
     assert seen == of_these[scores]
+
+
+def test_a_tile_that_is_whole_or_one_of_few_overlaps_none():
+    overlapped = {100: {"overlap.0"}, 140: {"overlap.0", "overlap.1"}}
+    for length in (32, 100, 128, 140, 512, 1024):
+        names = {name for name, part in mla.parts(generate([length])).items() if part.any()}
+        assert {name for name in names if name.startswith("overlap.")} == overlapped.get(length, set()), length
+
+
+def test_one_key_of_more_than_2048_is_no_part():
+    for length, there in ((2048, True), (2049, False)):
+        parts = mla.parts(generate([length]))
+        assert [bool(parts[f"end_key.{number}"].any()) for number in range(2)] == [there] * 2
 
 
 def test_parts_of_some_rows_are_those_rows_of_the_parts():

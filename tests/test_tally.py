@@ -203,6 +203,62 @@ def test_opposite_errors_of_dims_cancel_in_the_mean_and_not_in_each_dim():
     assert tally(rows(21), 1.04 * rows(21)).excess(by_dim).ratio <= 1
 
 
+CELLS = Heads(torch.arange(200) % 4, 4, cells=True)
+
+
+def celled(want, got, heads=CELLS):
+    found = Tally()
+    found.add(want, got, heads=heads)
+    return found
+
+
+def test_a_dim_of_one_head_that_is_never_written_shows_as_a_cell_and_hardly_in_its_head_or_dim():
+    got = rows(60) + 0.2 * rows(61)
+    got[CELLS.numbers == 1, 5] = 0
+    found = celled(rows(60), got)
+    others = Tolerance(rel_l2=1, head_gain=(0.9, 1.1), dim_gain=(0.7, 1.3), dim_rel_l2=0.6, row_gain=(0.9, 1.1))
+    by_cell = Tolerance(rel_l2=1, cell_gain=(0.5, 1.5))
+    assert found.excess(others).ratio <= 1
+    assert found.excess(by_cell).limit == "cell_gain" and found.excess(by_cell).ratio > 1.3
+    assert float(found.cells.value[1, 5]) == 0
+    assert words("all", found, {"a": by_cell}).startswith("cell_gain of all together is 0; allowed: 0.2")
+    assert "cell_gain is the size of the outputs over the expected size: they are too small (head 1, dim 5)" in meaning(
+        found, {"a": by_cell}, {}
+    )
+    assert celled(rows(60), 1.04 * rows(60)).excess(by_cell).ratio <= 1
+    assert headed(rows(60), got).excess(by_cell) is None and tally(rows(60), got).excess(by_cell) is None
+
+
+def test_of_many_cells_with_few_rows_none_is_refused_for_its_noise():
+    """Of 8,192 cells with two rows each, in some of which the reference is next to zero."""
+    heads, by_cell = Heads(torch.arange(32) % 16, 16, cells=True), Tolerance(rel_l2=1, cell_gain=(0.7, 1.3))
+    for seed in range(70, 80):
+        want = rows(seed, 32, 512)
+        found = celled(want, want + 0.2 * rows(seed + 100, 32, 512), heads)
+        assert (found.cells.value - 1).abs().max() > 2, "otherwise this test shows nothing"
+        assert found.excess(by_cell).ratio < 0.7
+
+
+def test_cells_add_up_over_calls_and_are_none_where_outputs_differ_in_width():
+    whole = celled(rows(62), 1.1 * rows(63))
+    both = [celled(rows(62)[part], 1.1 * rows(63)[part], CELLS.of(part)) for part in (slice(0, 80), slice(80, None))]
+    for figure in ("value", "room"):
+        assert torch.allclose(getattr(sum(both, Tally()).cells, figure), getattr(whole.cells, figure))
+    wider = celled(rows(64, width=32), rows(64, width=32))
+    assert (whole + wider).cells is None
+    assert (whole + wider).excess(Tolerance(rel_l2=1, cell_gain=(0.9, 1.1))) is None
+
+
+def test_rows_of_zeros_count_for_no_cell():
+    want = rows(65)
+    want[CELLS.numbers == 2] = 0
+    found = celled(want, want + 0.01)
+    assert found.cells.value[2].isnan().all()
+    assert found.excess(Tolerance(rel_l2=1, cell_gain=(0.5, 1.5))).ratio < 1
+    nothing = celled(0 * want, want)
+    assert nothing.excess(Tolerance(rel_l2=1, cell_gain=(0.5, 1.5))) is None
+
+
 def test_opposite_errors_of_rows_cancel_in_the_mean_and_not_in_the_spread():
     signs = torch.where(torch.rand(200, 1, generator=torch.Generator().manual_seed(22)) < 0.5, 1.165, 0.835)
     found = tally(rows(22), signs * rows(22))
@@ -271,6 +327,8 @@ def test_a_band_of_a_family_holds_for_each_of_its_parts():
 def test_a_spread_is_limited_of_what_has_a_band():
     with pytest.raises(ValueError, match="spreads limits gains, which has no band"):
         Tolerance(rel_l2=1, gain=(0.9, 1.1), spreads={"gains": 0.1})
+    with pytest.raises(ValueError, match="a cell has too few rows"):
+        Tolerance(rel_l2=1, cell_gain=(0.9, 1.1), spreads={"cell_gain": 0.1})
 
 
 def test_in_the_root_mean_square_of_rows_each_counts_alike_however_small():
@@ -316,6 +374,8 @@ def test_each_limit_that_a_problem_may_state_is_one_that_an_answer_can_break(lim
     got, broken = 2 * want, {limit: BROKEN_BY_TWICE_THE_ANSWER[limit]}
     if limit == "spreads":
         got[:4], broken = 0, broken | {"row_gain": (0.5, 2.0)}
+    if limit == "cell_gain":  # the error of whole rows is noise to it
+        got = torch.where(torch.arange(16) == 5, 0.0, want)
     if limit in OF_EACH_CALL:
         stated = {"t": Tolerance(**broken)}
         found = Difference("y", want, actual=got, elements=want.numel(), mismatches={"t": 0})
@@ -323,7 +383,7 @@ def test_each_limit_that_a_problem_may_state_is_one_that_an_answer_can_break(lim
         excess = found.excess("t", stated["t"])
     else:
         found = Tally()
-        found.add(want, got, {"tail": want}, Heads(torch.arange(8) % 2, 2))
+        found.add(want, got, {"tail": want}, Heads(torch.arange(8) % 2, 2, cells=True))
         excess = found.excess(Tolerance(rel_l2=9, **broken))
     named = {"parts": "tail", "spreads": "row_gain_spread"}.get(limit, limit)
     assert excess.limit == named and excess.ratio > 1

@@ -203,14 +203,16 @@ class Dealer:
         """The head of each row of `outputs`, if a tolerance needs it."""
         problem = self._reference.problem
         found: dict[str, Heads] = {}
-        if not any(each.head_gain for options in problem.tolerances.values() for each in options):
+        each = [tolerance for options in problem.tolerances.values() for tolerance in options]
+        cells = any(tolerance.cell_gain for tolerance in each)
+        if not cells and not any(tolerance.head_gain for tolerance in each):
             return found
         for name, output in outputs.items():
             axes = problem.axes[name][:-1]
             if "head" in axes:
                 count, behind = output.shape[axes.index("head")], len(axes) - 1 - axes.index("head")
                 numbers = torch.arange(count, device=output.device).view(-1, *[1] * behind)
-                found[name] = Heads(numbers.expand(output.shape[:-1]).reshape(-1), count)
+                found[name] = Heads(numbers.expand(output.shape[:-1]).reshape(-1), count, cells)
         return found
 
     def close(self) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from harness.command import page
+from harness.judge.cells import Cells
 from harness.judge.ratios import SUMS, Ratios
 from harness.model import Excess, Tolerance, Total
 
@@ -34,7 +35,7 @@ OUTPUTS: Sides = (
     "outputs are too small: a scale is too small, or something is left out",
     "outputs are too large: a scale is too large, or something is counted twice",
 )
-SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain"), OUTPUTS)
+SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain", "cell_gain"), OUTPUTS)
 OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
 
 ERRORS_OF_THE_FURTHEST = 5
@@ -47,13 +48,14 @@ SPREAD = "_spread"
 
 @dataclass(frozen=True)
 class Heads:
-    """The head of each row: `numbers`, int64 (rows,), below `count`."""
+    """The head of each row: `numbers`, int64 (rows,), below `count`. `cells`: each head's dims are limited too."""
 
     numbers: torch.Tensor
     count: int
+    cells: bool = False
 
     def of(self, rows: slice) -> Heads:
-        return Heads(self.numbers[rows], self.count)
+        return replace(self, numbers=self.numbers[rows])
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Tally:
     row_gain    the mean over rows of the same ratio
     head_gain   row_gain of each head
     dim_gain    for each index along the last axis: <out, ref> / <ref, ref>, each row divided by its norm
+    cell_gain   dim_gain of each head (cells)
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None if the last axes of
                 outputs differ in length
     row_rms     the root mean square over rows of ||out - ref|| / ||ref||
@@ -85,6 +88,7 @@ class Tally:
     _ratios: dict[str, Ratios] = field(default_factory=dict)
     _dims: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _parts: frozenset[str] = frozenset()
+    _cells: dict[torch.Size, Cells] = field(default_factory=dict)
 
     def add(
         self,
@@ -125,11 +129,15 @@ class Tally:
         # One pass over all columns and one transfer from the device: each operation on a GPU waits for the host.
         columns = Ratios.of(*(torch.cat(sides, dim=1) for sides in zip(*found.values(), strict=True)))
         dims = torch.stack([wrong.sum(0), squares.sum(0)])
-        flat = torch.cat([columns.sums.flatten(), dims.flatten()]).cpu()
-        sums, errors = flat[: columns.sums.numel()], flat[columns.sums.numel() :]
+        cells = columns.sums.new_empty(3, 0, width)
+        if heads is not None and heads.cells:
+            cells = Cells.of(*found[f"dim_gain {width}"], found["row_error"][0], own).sums
+        flat = torch.cat([columns.sums.flatten(), dims.flatten(), cells.flatten()]).cpu()
+        sums, errors, of_cells = flat.split([columns.sums.numel(), 2 * width, cells.numel()])
         each = sums.view(SUMS, -1).split([over.shape[1] for over, _ in found.values()], dim=1)
         ratios = {name: Ratios(own) for name, own in zip(found, each, strict=True)}
-        self._merge(Tally(ratios, {width: (errors[:width], errors[width:])}, frozenset(parts)))
+        by_size = {cells.shape: Cells(of_cells.view(cells.shape))} if cells.numel() else {}
+        self._merge(Tally(ratios, {width: (errors[:width], errors[width:])}, frozenset(parts), by_size))
 
     def __add__(self, other: Tally) -> Tally:
         total = Tally()
@@ -144,6 +152,8 @@ class Tally:
             before = self._dims.get(width)
             self._dims[width] = (errors, squares) if before is None else (before[0] + errors, before[1] + squares)
         self._parts |= other._parts
+        for size, cells in other._cells.items():
+            self._cells[size] = self._cells[size] + cells if size in self._cells else cells
 
     @property
     def rows(self) -> int:
@@ -182,6 +192,11 @@ class Tally:
                 found[name] = float(values[(values - 1).abs().argmax()])
         return found
 
+    @property
+    def cells(self) -> Cells | None:
+        """The gains of each head's dims. None if they were not added, or outputs differ in their heads or dims."""
+        return next(iter(self._cells.values())) if len(self._cells) == 1 else None
+
     def ratios(self, name: str) -> Ratios | None:
         """The ratios called `name`, or those of a family of parts: `slice` stands for `slice.0`, `slice.1` and so on.
         None if there are none, or if outputs differ in their number of heads or in the length of their last axis."""
@@ -199,20 +214,15 @@ class Tally:
         """Compare everything added with each limit of `tolerance`. For heads, dims and families of parts: the one
         furthest off."""
         for name, (low, high) in tolerance.bands.items():
-            ratios = self.ratios(name)
-            if ratios is None:
+            limited = self._with_slack(name, tolerance.spreads.get(name))
+            if limited is None or bool(limited[0].isnan().all()):
                 continue
-            error, most = ratios.error, tolerance.spreads.get(name)
-            if most is not None:  # more noise than allowed must not widen the band further
-                error = error.minimum(ratios.error_with(most))
-            slack = STANDARD_ERRORS * error
-            away = ((ratios.value - (low + high) / 2).abs() - slack) / ((high - low) / 2)
-            away = torch.where(ratios.value.isnan(), -1.0, away.nan_to_num(math.inf))
-            if bool((away < 0).all()) and bool(ratios.value.isnan().all()):
-                continue
+            values, slack = limited
+            away = ((values - (low + high) / 2).abs() - slack) / ((high - low) / 2)
+            away = torch.where(values.isnan(), -1.0, away.nan_to_num(math.inf))
             worst = int(away.argmax())
             room = float(slack[worst])
-            yield Figure(name, float(ratios.value[worst]), low - room, high + room, max(float(away[worst]), 0.0))
+            yield Figure(name, float(values[worst]), low - room, high + room, max(float(away[worst]), 0.0))
         for name, most in tolerance.spreads.items():
             ratios = self.ratios(name)
             if ratios is None:
@@ -226,6 +236,17 @@ class Tally:
             found, bound = self._errors(most)[name]
             if found is not None:
                 yield Figure(name, found, 0.0, bound, found / bound)
+
+    def _with_slack(self, name: str, most: float | None) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The figures called `name`, and by how much noise widens the band of each."""
+        if name == "cell_gain":
+            return None if self.cells is None else (self.cells.value.flatten(), self.cells.room.flatten())
+        ratios = self.ratios(name)
+        if ratios is None:
+            return None
+        # More noise than allowed must not widen the band further.
+        error = ratios.error if most is None else ratios.error.minimum(ratios.error_with(most))
+        return ratios.value, STANDARD_ERRORS * error
 
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
         """Each error over all rows by name, and its bound under a limit of `most`."""
@@ -280,6 +301,8 @@ def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[st
             what = f"the share of a part of the expected outputs that is there: too {'much' if much else 'little'}"
         else:
             what = f"the size of the outputs over the expected size: they are too {'large' if much else 'small'}"
+            if worst.limit == "cell_gain" and tally.cells is not None:
+                what += f" ({tally.cells.furthest})"
         said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"
         said += " or counted twice"
     else:

@@ -17,7 +17,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 OF_EACH_CALL = ("max_mismatch", "rel_l2", "row_rel_l2")
 OF_MANY_CALLS = ("row_rms", "dim_rel_l2")
-BANDS = ("gain", "row_gain", "head_gain", "dim_gain")
+BANDS = ("gain", "row_gain", "head_gain", "dim_gain", "cell_gain")
 """The limits of a Tolerance: on each call, on many calls, and as bands. judge/difference computes the figures of the
 first group, judge/tally those of the others."""
 
@@ -36,14 +36,16 @@ class Tolerance(Value):
     - `row_gain`: the band for the mean of that figure over rows;
     - `head_gain`: the same mean for each head, for outputs that have an axis called `head`;
     - `dim_gain`: the figure of each index along the last axis, with rows divided by their norms;
+    - `cell_gain`: the same figure of each index for each head, for outputs that have an axis called `head`;
     - `row_rms`: bounds the root mean square over rows of ||out - ref|| / ||ref||, with equal weight for each row;
     - `dim_rel_l2`: bounds ||out - ref|| / ||ref|| of the worst index along the last axis;
     - `parts`: bands for 1 + <out - ref, part> / <part, part>. A part is a part of the reference's output that is easily
       left out, by its name in reference.py's `parts`. The figure is 1 if the part is there and 0 if it is missing. A
       band holds for each part of a family: `slice` for `slice.0`, `slice.1` and so on.
 
-    A band is widened by three standard errors of its figure. `spreads` limits how much rows may scatter about a figure,
-    as a root mean square. With such a limit, the standard error is at most that of rows that scatter so much.
+    A band is widened by three standard errors of its figure, that of `cell_gain` by five. `spreads` limits how much
+    rows may scatter about a figure, as a root mean square. With such a limit, the standard error is at most that of
+    rows that scatter so much.
     """
 
     rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -55,6 +57,7 @@ class Tolerance(Value):
     row_gain: tuple[float, float] | None = None
     head_gain: tuple[float, float] | None = None
     dim_gain: tuple[float, float] | None = None
+    cell_gain: tuple[float, float] | None = None
     dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     row_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     parts: dict[str, tuple[float, float]] = Field(default_factory=dict)
@@ -75,6 +78,8 @@ class Tolerance(Value):
         for name in self.spreads:
             if name not in self.bands:
                 raise ValueError(f"spreads limits {name}, which has no band")
+            if name == "cell_gain":
+                raise ValueError("spreads limits cell_gain, but a cell has too few rows for that")
         return self
 
     @property

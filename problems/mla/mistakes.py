@@ -37,6 +37,18 @@ SIDES = {
         "where rope dims move keys far they count too much, or the softmax scale or the output is too large",
     ),
     "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
+    "tile_end": (
+        "the first or the last keys of tiles of 64 count too little: look at where tiles begin and end",
+        "the first or the last keys of tiles of 64 count too much: look at where tiles begin and end",
+    ),
+    "end_key": (
+        "a sequence's first or last key counts too little: look at where a loop begins and ends",
+        "a sequence's first or last key counts too much, as if it were two: look at where a loop begins and ends",
+    ),
+    "overlap": (
+        "the keys before a last, partial tile count too little",
+        "the keys before a last, partial tile count too much: it may begin early, and count them twice",
+    ),
     "stretch": (
         "an eighth of the sequence counts too little beside the others: look at how splits are merged",
         "an eighth of the sequence counts too much beside the others: look at how splits are merged",

@@ -55,6 +55,27 @@ PARTS_TOKENS = 1 << 17
 STRETCHES = 8
 """Into so many stretches of neighbouring keys a sequence is divided: splits that are merged wrongly show."""
 
+TILE = 64
+"""Keys of a tile, as many as kernels often take at a time."""
+
+OVERLAPS = (16, 32, 64, 128)
+"""Keys of tiles of which the last may begin early, so as to be whole: it counts keys twice."""
+
+END_KEYS = 2048
+"""Of more keys the first and the last one have no part: what a single one adds is as small as 4-bit rounding of all."""
+
+LEAST_TILES = 4
+"""Of fewer tiles there is no overlap: if most keys count twice, the sum of the weights makes up for it."""
+
+PLAIN_PARTS = (
+    *("lighter_half", "lightest_tenth"),
+    *(f"stretch.{number}" for number in range(STRETCHES)),
+    *("tile_end.0", "tile_end.1"),
+    *(f"overlap.{number}" for number in range(len(OVERLAPS))),
+    *("end_key.0", "end_key.1"),
+)
+"""The parts that are keys' own, by their weights or their places."""
+
 ROPE_SLICES = 8
 """Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
 
@@ -259,6 +280,11 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     lighter_half, lightest_tenth: what the keys add that weigh less than the median of their row, or than the first
         decile.
     stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
+    tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
+    overlap.0 to overlap.3: what the keys add to even rows that count twice if the last tile, of 16, 32, 64 or 128 keys,
+        begins early so as to be whole; of sequences of four such tiles or more.
+    end_key.0, end_key.1: what the sequence's first key and its last one add to even rows where they are light, of
+        sequences of up to 2048 keys. If keys of all weights counted, a few rows would hold most of it.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
@@ -278,26 +304,19 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     cache, scale = kv_data["fp8"]
     starts = kv_indptr.tolist()
     wanted = list(range(q.shape[0])) if rows is None else rows.tolist()
-    lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    stretches = torch.zeros(STRETCHES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    plain = torch.zeros(len(PLAIN_PARTS), len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     rope = torch.zeros(1 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     moved_rope = torch.zeros_like(rope[:1])
     for length, numbers in _of_one_length([starts[row + 1] - starts[row] for row in wanted]):
-        chosen = [wanted[number] for number in numbers]
+        chosen, places = [wanted[number] for number in numbers], torch.tensor(numbers, device=q.device)
         keys = _widened(torch.cat([cache[starts[row] : starts[row + 1], 0] for row in chosen]), scale)
         keys, own = keys.view(len(chosen), length, QK_HEAD_DIM), queries[chosen]
         values = keys[..., :V_HEAD_DIM]
         weights = torch.softmax(own @ keys.mT * config["sm_scale"], dim=-1)
         unit = torch.nn.functional.normalize(own[..., :V_HEAD_DIM], dim=-1)
-        for part, share in zip(lighter, LIGHTER, strict=True):
-            bound = weights.kthvalue(int(share * (length - 1)) + 1, dim=-1, keepdim=True).values
-            part[numbers] = _orthogonal(torch.where(weights < bound, weights, 0.0) @ values, unit)
         even = weights.amax(dim=-1) < EVEN_ROW
-        of_even = torch.where(even[..., None], weights, 0.0).tensor_split(STRETCHES, dim=-1)
-        for part, some_weights, some_values in zip(
-            stretches, of_even, values.tensor_split(STRETCHES, dim=1), strict=True
-        ):
-            part[numbers] = _orthogonal(some_weights @ some_values, unit)
+        by_weight, by_place = _of_lighter(weights, values), _of_places(weights * even[..., None], values)
+        plain[:, places] = _orthogonal(torch.cat([by_weight, by_place], dim=1), unit[:, None]).transpose(0, 1)
 
         rope_query, rope_keys = (x[..., KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (own, keys))
         near = torch.einsum("rhsd,rksd->rshk", rope_query, rope_keys)
@@ -319,15 +338,40 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
             own_light = torch.where(having[..., None], light, 0.0)[sequences, heads][:, None]
             own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # all of them: no copy
             brought = _orthogonal(_brought(own_light, added, own_values), unit[sequences, heads][:, None])
-            part[:, torch.tensor(numbers, device=q.device)[sequences], heads] = brought.transpose(0, 1)
+            part[:, places[sequences], heads] = brought.transpose(0, 1)
     return {
-        "lighter_half": lighter[0],
-        "lightest_tenth": lighter[1],
+        **dict(zip(PLAIN_PARTS, plain, strict=True)),
         "rope": rope[0],
         "moved_rope": moved_rope[0],
-        **{f"stretch.{number}": part for number, part in enumerate(stretches)},
         **{f"rope_slice.{number}": part for number, part in enumerate(rope[1:])},
     }
+
+
+def _of_lighter(weights: Tensor, values: Tensor) -> Tensor:
+    """What the lighter keys add, each of LIGHTER: (n, parts, heads, 512) of weights (n, heads, keys) and values
+    (n, keys, 512)."""
+    ranks = (int(share * (weights.shape[-1] - 1)) + 1 for share in LIGHTER)
+    bounds = (weights.kthvalue(rank, dim=-1, keepdim=True).values for rank in ranks)
+    lighter = torch.stack([torch.where(weights < bound, weights, 0.0) for bound in bounds], dim=1)
+    return (lighter.flatten(1, 2) @ values).unflatten(1, (len(LIGHTER), -1))
+
+
+def _of_places(weights: Tensor, values: Tensor) -> Tensor:
+    """What keys add by their places, each of PLACES: (n, parts, heads, 512)."""
+    length = weights.shape[-1]
+    if length % STRETCHES:
+        stretches = zip(weights.tensor_split(STRETCHES, dim=-1), values.tensor_split(STRETCHES, dim=1), strict=True)
+        by_stretch = torch.stack([some @ own for some, own in stretches], dim=1)
+    else:  # all in one product, without a copy of the values
+        by_stretch = weights.unflatten(-1, (STRETCHES, -1)).transpose(1, 2) @ values.unflatten(1, (STRETCHES, -1))
+    cut = (tile if length % tile and length >= LEAST_TILES * tile else 0 for tile in OVERLAPS)
+    early = (slice(length - tile, length // tile * tile) if tile else slice(0) for tile in cut)
+    slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), *early)
+    by_slice = torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)
+    ends = torch.stack([weights[..., 0], weights[..., -1]], dim=1)[..., None]
+    light = ends < (LIGHT_KEY / length if length <= END_KEYS else 0)
+    by_end = ends * light * torch.stack([values[:, 0], values[:, -1]], dim=1)[:, :, None]
+    return torch.cat([by_stretch, by_slice, by_end], dim=1)
 
 
 def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:
