@@ -459,7 +459,7 @@ def decode_and_score(
     last_peaks.index(DECODER).store(peak)
     last_totals.index(DECODER).store(gl.sum(totals, 0))
     thread_barrier()
-    mbarrier.arrive(done)
+    mbarrier.arrive(done.index(DECODER))
 
 
 @gluon.jit
@@ -527,7 +527,8 @@ def add_up(
         acc7 = acc7 * shrink + sum7
         thread_barrier()
         mbarrier.arrive(v_empty.index(decoder))
-    mbarrier.wait(done, 0)
+    for decoder in gl.static_range(DECODERS):
+        mbarrier.wait(done.index(decoder), 0)
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     peak = gl.full([HEADS], float("-inf"), gl.float32, by_head)
     for decoder in gl.static_range(DECODERS):
@@ -619,13 +620,13 @@ def attend(
     full = gl.allocate_shared_memory(gl.int64, [2 * DECODERS, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
-    done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    done = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
     for each in gl.static_range(2 * DECODERS):
         mbarrier.init(full.index(each), 1)
     for each in gl.static_range(DECODERS):
         mbarrier.init(v_full.index(each), 1)
         mbarrier.init(v_empty.index(each), 1)
-    mbarrier.init(done, DECODERS)
+        mbarrier.init(done.index(each), 1)
     thread_barrier()
     for tile in gl.static_range(2 * DECODERS):
         load_tile(
