@@ -36,7 +36,8 @@ straight into the shared memory of the programs that merge them. Codes come stra
 whole blocks of one token, so that a table serves 32 codes. They are decoded once: e5m2 is the upper byte of fp16, so
 one permutation and one mask widen 4 bytes as keys, and the same bytes lie in shared memory as values. Partial results
 are bf16, since values times 64 weights may exceed fp16. What limits it is the chain of what comes once: launch, tokens,
-decoding, two products, exchange. It has not been timed.
+decoding, two products, exchange. On an H200 it takes 0.72 to 0.77 of the other kernel's time for up to 4 sequences, and
+0.90 to 0.94 for 8.
 
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. No single unit limits it:
 without decoding, and likewise without the second product, it took 12 to 14 % less time (H200, an earlier form). A tile
@@ -70,7 +71,7 @@ MAX_SPLITS = 64
 PROGRAM_TILES = 5  # a program starts and ends in the time of so many tiles
 LOG2_E = 1.4426950408889634
 SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 74880
-SHORT_PROGRAMS = 0.5  # a multiprocessor: with more than so many the kernel for short caches is not used
+SHORT_PROGRAMS = 1.0  # a multiprocessor: with more than so many the kernel for short caches is not used
 SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
 LOG2_WEIGHT = gl.constexpr(8.0)  # of the largest softmax weight: e4m3 ends at 448
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
