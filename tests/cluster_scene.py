@@ -35,7 +35,6 @@ def prepare():
     (FOLDER / "tmp").chmod(0o1777)
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         del os.environ[name]
-    os.environ.update({"RAY_memory_usage_threshold": "0.001"})  # by which each node is always short of memory
 
 
 prepare()

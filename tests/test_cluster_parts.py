@@ -161,6 +161,19 @@ def test_cuda_visible_devices_leaves_the_cards_that_it_names():
     assert facts.visible(rows, {"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
+def test_a_job_to_which_ray_shows_one_card_knows_all_of_its_node_s_cards(tmp_path, monkeypatch, toy_root):
+    """A job that is pinned to a card may get another from Ray, which counts cards only."""
+    smi = tmp_path / "nvidia-smi"
+    rows = "".join(f"{number}, GPU-{number}{number}, NVIDIA H200, 143771, 9.0, 580.1\\n" for number in range(3))
+    smi.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) printf '{rows}';; esac\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,GPU-11")
+    monkeypatch.setenv(facts.NODE, facts.here(toy_root, sandbox=None).model_dump_json())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11")
+    assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"]
+
+
 def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
     (tmp_path / "a.py").write_text("1")
     before = facts.code_sha256(tmp_path)

@@ -78,9 +78,12 @@ class Inventory(Value):
         return self.counts | {resource_of(card.id): 1 for card in self.cards}
 
 
-def here(root: Path, sandbox: str | None = "", ours: Iterable[int] = ()) -> Inventory:
-    """Of this machine. `sandbox` if it is known, else it is tried out; `ours` are processes that are no strangers."""
-    cards, driver = _cards(root, set(ours))
+def here(
+    root: Path, sandbox: str | None = "", ours: Iterable[int] = (), environment: Mapping[str, str] = os.environ
+) -> Inventory:
+    """Of this machine. `sandbox` if it is known, else it is tried out; `ours` are processes that are no strangers. The
+    `environment` says by CUDA_VISIBLE_DEVICES which cards count."""
+    cards, driver = _cards(root, set(ours), environment)
     if sandbox == "":
         isolation = tiers.strongest(cards[0].device)
         sandbox = isolation.tier if isolation.confines else None
@@ -100,12 +103,14 @@ def here(root: Path, sandbox: str | None = "", ours: Iterable[int] = ()) -> Inve
 
 
 def now() -> Inventory | None:
-    """Of the node that this process of Ray's runs on; None where `podium node` has not started it."""
+    """Of the node that this process of Ray's runs on; None where `podium node` has not started it. Of NVIDIA's cards
+    all that the node has, although Ray leaves a job one of them to see, and a pinned job may want another."""
     told = os.environ.get(NODE)
     if told is None:
         return None
     before = Inventory.model_validate_json(told)
-    return here(before.root, before.sandbox, descendants(os.getppid()))
+    cards = ",".join(card.id for card in before.cards)
+    return here(before.root, before.sandbox, descendants(os.getppid()), {"CUDA_VISIBLE_DEVICES": cards})
 
 
 def code_sha256(folder: Path | None = None) -> str:
@@ -124,10 +129,10 @@ def descendants(process: int) -> set[int]:
     return {process} | footprint.descendants(process, footprint.process_table())
 
 
-def _cards(root: Path, ours: set[int]) -> tuple[list[Card], str | None]:
+def _cards(root: Path, ours: set[int], environment: Mapping[str, str]) -> tuple[list[Card], str | None]:
     """The cards, and the driver's version. A machine without any has one: its processors."""
     rows = _nvidia_smi("--query-gpu=index,uuid,name,memory.total,compute_cap,driver_version")
-    rows = visible([row for row in rows if len(row) == 6], os.environ)
+    rows = visible([row for row in rows if len(row) == 6], environment)
     if rows:
         apps = [row for row in _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name") if len(row) == 3]
         return [_nvidia_card(root, number, row, apps, ours) for number, row in enumerate(rows)], rows[0][5]

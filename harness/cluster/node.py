@@ -26,7 +26,6 @@ from harness.errors import InfrastructureError, UsageError
 from harness.progress import Narrate
 
 PORT = 6379
-MEMORY_WATCH = "RAY_memory_monitor_refresh_ms"
 STORE_BYTES = 256 << 20
 """Of shared memory for Ray's objects: a problem's files and lines of narration are all that travels."""
 
@@ -145,11 +144,10 @@ def arguments(found: Inventory, head: bool, address: str | None, ip: str | None,
 
 def environment(found: Inventory) -> dict[str, str]:
     """Of Ray's processes: where Podium's code is, what was found, and the cards by their UUIDs, so that Ray gives them
-    out by these. Ray's own watch over the machine's memory is off unless this process's environment has it: it would
-    end jobs, of whoever took the memory, and a virtual machine that grows with its use looks full all the time."""
+    out by these."""
     code = str(Path(harness.__file__).resolve().parents[1])
     path = os.pathsep.join([code, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-    given = {MEMORY_WATCH: "0", **os.environ, **engine.QUIET, "PYTHONPATH": path, facts.NODE: found.model_dump_json()}
+    given = {**os.environ, **engine.QUIET, "PYTHONPATH": path, facts.NODE: found.model_dump_json()}
     if any(card.device.kind == "cuda" for card in found.cards):
         given["CUDA_VISIBLE_DEVICES"] = ",".join(card.id for card in found.cards)
     return given
