@@ -32,8 +32,8 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "pours"
-SIZES = (1 << 29, 3 << 28, 1 << 28)
-"""Elements of float32: 2, 3 and 1 GiB."""
+SIZES = (1 << 30, 3 << 29, 1 << 29)
+"""Elements of float32: 4, 6 and 2 GiB. An H200 pours 2 GiB in 1.4 ms, within a slice."""
 
 CALLS, DROPPED = 12, 3
 MANNERS = (Manner.SANDWICH, Manner.STOPPED, Manner.GATED)

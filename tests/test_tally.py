@@ -310,6 +310,18 @@ def test_noise_buys_no_more_room_than_the_noise_that_is_allowed():
     assert within["row_gain"].ratio > 1 and within["row_gain"].high < 1.05
 
 
+def test_a_part_that_one_row_holds_is_not_compared():
+    """Its noise is then the figure's, and no second row tells by how much it may be off."""
+    limit = Tolerance(rel_l2=1, parts={"tail": (0.9, 1.1)}, spreads={"tail": 0.1})
+    for heavy, refused in ((1, False), (4, True)):
+        tail = 0.1 * rows(31)
+        tail[heavy:] *= 1e-3
+        found = Tally()
+        found.add(rows(24), rows(24) - 0.6 * tail, {"tail": tail})
+        assert found.parts["tail"] == pytest.approx(0.4, abs=0.02)
+        assert (found.excess(limit).ratio > 1) == refused
+
+
 def test_a_band_of_a_family_holds_for_each_of_its_parts():
     parts = {f"slice.{number}": 0.1 * rows(30 + number) for number in range(3)}
     found = Tally()

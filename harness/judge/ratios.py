@@ -47,6 +47,11 @@ class Ratios:
         return self.sums[5].square() / self.sums[6]
 
     @property
+    def equal_rows(self) -> torch.Tensor:
+        """How many rows of equal weight have the same sum and the same squares of denominators."""
+        return self.sums[2].square() / self.sums[5]
+
+    @property
     def value(self) -> torch.Tensor:
         """The ratios; NaN if nothing was added."""
         return self.sums[1] / self.sums[2]

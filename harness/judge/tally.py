@@ -42,6 +42,9 @@ ERRORS_OF_THE_FURTHEST = 5
 """The furthest of several figures of one name shows a mistake only if it is this many of its own standard errors
 off."""
 
+LEAST_ROWS_OF_A_PART = 2.0
+"""What fewer rows of equal weight make up is not compared: one row, with a key that holds most of the part, is noise."""
+
 SPREAD = "_spread"
 """Suffix of a figure's name: the scatter of rows about that figure."""
 
@@ -241,12 +244,12 @@ class Tally:
         """The figures called `name`, and by how much noise widens the band of each."""
         if name == "cell_gain":
             return None if self.cells is None else (self.cells.value.flatten(), self.cells.room.flatten())
-        ratios = self.ratios(name)
-        if ratios is None:
+        if (ratios := self.ratios(name)) is None:
             return None
         # More noise than allowed must not widen the band further.
         error = ratios.error if most is None else ratios.error.minimum(ratios.error_with(most))
-        return ratios.value, STANDARD_ERRORS * error
+        few = ratios.equal_rows < (0.0 if name in SIDES else LEAST_ROWS_OF_A_PART)
+        return ratios.value, torch.where(few, math.inf, STANDARD_ERRORS * error)
 
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
         """Each error over all rows by name, and its bound under a limit of `most`."""

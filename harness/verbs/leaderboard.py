@@ -116,12 +116,14 @@ def _cases(root: Path, board: Board) -> dict[str, list[dict[str, Any]]]:
 
 
 def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> list[tuple[str, Board]]:
+    """By the name of the device; those on which nothing is ranked come last."""
     devices = index.devices(problem.name)
     if device is not None and device not in devices and devices:
         raise UsageError(f"there are no runs of {problem.name} on {device!r}", did_you_mean(device, devices))
-    return [
+    found = [
         (name, _board(root, index, problem, folder)) for folder, name in devices.items() if device in (None, folder)
     ]
+    return sorted(found, key=lambda each: not each[1].standings)
 
 
 def _board(root: Path, index: Index, problem: Problem, folder: str) -> Board:
