@@ -359,6 +359,20 @@ def test_leaderboard_shows_each_case_and_the_bound_that_is_worth_a_word(podium, 
     assert podium("leaderboard", "double", "--cases", "--markdown")[1].count("| rows=") == 2
 
 
+def test_a_device_on_which_nothing_is_ranked_comes_last(podium, toy_root):
+    sha256 = catalog.load_problem(toy_root, "double").sha256
+    for number, (slug, problem_sha256) in enumerate((("a-card", "0" * 64), ("b-card", sha256))):
+        device = DEVICE.model_copy(update={"slug": slug, "name": slug})
+        run = make_run(
+            id=f"run-{number}", problem_sha256=problem_sha256, measurements=(timed(1e6, 1e3),), device=device
+        )
+        Store(toy_root).write(run, SUBMISSION)
+    boards = json.loads(podium("leaderboard", "double", "--json")[1])["boards"]
+    (part,) = json.loads(podium("report", "double", "--json")[1])["problems"]
+    assert [board["device"] for board in boards] == ["b-card", "a-card"]
+    assert [shelf["name"] for shelf in part["devices"]] == ["b-card", "a-card"]
+
+
 def test_a_run_says_whose_clock_it_has_wherever_it_is_shown(podium, toy_root):
     sha256 = catalog.load_problem(toy_root, "double").sha256
     Store(toy_root).write(make_run(problem_sha256=sha256, clock="worker", schema_version=1), SUBMISSION)

@@ -43,7 +43,7 @@ ERRORS_OF_THE_FURTHEST = 5
 off."""
 
 LEAST_ROWS_OF_A_PART = 2.0
-"""What fewer rows of equal weight make up is not compared: one row, with a key that holds most of the part, is noise."""
+"""What fewer rows of equal weight make up is not compared: one row with a key that holds most of it is noise."""
 
 SPREAD = "_spread"
 """Suffix of a figure's name: the scatter of rows about that figure."""

@@ -164,7 +164,8 @@ def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[l
 
 
 def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | None = None) -> Iterator[Part]:
-    """Yield the parts, one for each problem. `device`: the folder name of one device. None means every device."""
+    """Yield the parts, one for each problem. `device`: the folder name of one device. None means every device. Those on
+    which nothing is ranked come last."""
     paths = list(index.paths().values())
     for problem in problems:
         shelves = [
@@ -172,7 +173,7 @@ def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | N
             for slug, name in index.devices(problem.name).items()
             if device in (None, slug)
         ]
-        yield Part(problem, tuple(shelves))
+        yield Part(problem, tuple(sorted(shelves, key=lambda shelf: not shelf.ranked)))
 
 
 def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
