@@ -203,7 +203,7 @@ def test_the_page_of_corruptions_has_all_problems_as_they_were_measured():
 def test_the_board_in_the_readme_is_that_of_the_published_runs():
     form = r"^\| (\d+) \| (\w+) \| ([^|]+) \| ([\d.]+) \| (\d+ %) \| ([^|]+) \| (\w+) \| 1 \|$"
     rows = re.findall(form, README, re.MULTILINE)
-    runs = judged_runs("nvidia-h100-80gb-hbm3")
+    runs = judged_runs("nvidia-h200")
     judged = sorted((r for r in runs if r.problem == "prefill" and r.ranked), key=lambda r: r.score.latency_ns)
     (baseline,) = [run for run in judged if run.submission == "torch_sdpa"]
     assert rows == [
@@ -221,7 +221,7 @@ def test_the_board_in_the_readme_is_that_of_the_published_runs():
     problem = catalog.load_problem(CHECKOUT, "prefill")
     (revision,) = {run.problem_revision for run in judged}
     older = f", of its revision {revision}" if {run.problem_sha256 for run in judged} != {problem.sha256} else ""
-    assert len(rows) == 4 and f"of the published runs on an H100{older}:" in README
+    assert len(rows) == 4 and f"of the published runs on H200s{older}:" in README
 
 
 def test_how_near_a_latency_is_to_its_floor_has_one_name_and_one_meaning():
@@ -237,8 +237,9 @@ def test_how_near_a_latency_is_to_its_floor_has_one_name_and_one_meaning():
 
 
 def test_a_kernel_s_figure_on_the_board_is_the_same_in_the_table_of_kernels():
-    told = re.findall(r"^\| prefill/(\w+) +\|[^|]*±[^|]*\| (\d+ %) \(bf16\)", PAGES["docs/kernels.md"], re.MULTILINE)
-    assert len(told) == 4
+    """The README has the runs on H200s. The table of targets has the share on the board in its last column."""
+    told = re.findall(r"^\| prefill/(\w+) +\|.*\| (\d+ %) \(bf16\) +\|$", PAGES["docs/kernels.md"], re.MULTILINE)
+    assert len(told) == 2
     for name, share in told:
         (row,) = [row for row in README.splitlines() if f"| {name} |" in row]
         assert f"| {share} |" in row
