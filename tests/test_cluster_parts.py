@@ -174,6 +174,19 @@ def test_a_job_to_which_ray_shows_one_card_knows_all_of_its_node_s_cards(tmp_pat
     assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"]
 
 
+def test_a_job_does_not_take_the_card_of_a_pinned_one_that_ray_believes_to_be_free(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here = found(2)
+    fields = {"problem": "double", "submission": SimpleNamespace(name="mine"), "slug": "card", "attempt": 1}
+    pinned, other = (job.ClusterJob.model_construct(**fields, kind="cuda", card=card) for card in ("GPU-0", None))
+    assert job.card_for(pinned, "GPU-1", here) == "GPU-0" and job.card_for(other, "GPU-0", here) == "GPU-0"
+    with job._noted(pinned, "GPU-0"):
+        assert job.card_for(other, "GPU-0", here) == "GPU-1"
+        assert job.card_for(other, "GPU-1", here) == "GPU-1"
+        assert job.card_for(other, "GPU-0", found(1)) == "GPU-0"  # it waits for the card's lock
+    assert job.card_for(other, "GPU-0", here) == "GPU-0"
+
+
 def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
     (tmp_path / "a.py").write_text("1")
     before = facts.code_sha256(tmp_path)

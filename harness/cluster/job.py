@@ -86,11 +86,21 @@ def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Wor
         yield {"refused": ["it was not started by `podium node`"]}
         return
     job = ClusterJob.model_validate_json(asked)
-    # On processors all jobs of a node share one card. Of GPUs Ray has set CUDA_VISIBLE_DEVICES to the card's UUID.
+    # On processors all jobs of a node share one card. Ray gives GPUs by the UUIDs that are in CUDA_VISIBLE_DEVICES.
     given = [str(name) for name in ray.get_gpu_ids()]
-    card = job.card or (given[0] if given else found.cards[0].id)
+    card = card_for(job, given[0] if given else found.cards[0].id, found)
     with _noted(job, card):
         yield from perform(job, found, card, lambda: ray.get(parcels[0]), judge)
+
+
+def card_for(job: ClusterJob, given: str, found: Inventory) -> str:
+    """The card to judge on: that of a pinned job, whichever Ray has given it. Ray then believes that its card is free,
+    and gives it to another job. That one takes a card of the node that no job has."""
+    taken = {str(note["card"]) for note in running()}
+    if job.card or job.kind != "cuda" or given not in taken:
+        return job.card or given
+    free = [card.id for card in found.cards if card.device.slug == job.slug and card.id not in taken]
+    return free[0] if free else given
 
 
 def perform(
@@ -125,8 +135,8 @@ def perform(
             allow_unsandboxed=job.allow_unsandboxed,
             confined=job.confined,
         )
-        pinned = {"CUDA_VISIBLE_DEVICES": job.card} if job.card and job.kind == "cuda" else {}
-        process = judge(clean(os.environ) | pinned)
+        visible = {"CUDA_VISIBLE_DEVICES": card} if job.kind == "cuda" else {}
+        process = judge(clean(os.environ) | visible)
     except PodiumError as error:
         yield _error(error)
         return
