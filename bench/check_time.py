@@ -9,8 +9,8 @@ JSON. On a busy machine the numbers are larger.
 
 --cases: processor seconds that compiling takes for the benchmark cases alone and for all cases, and the ratio. Both are
 of the same minute, of all four targets together, with the imports of each process, in an empty Triton cache. `waited`
-is the ratio by the clock on the wall: all cases, as many kernels at once as `check` compiles on these processors, to
-the benchmark cases one after the other.
+is the ratio by the clock on the wall: all cases, as many kernels of a target at once as `check` compiles on these
+processors, to the benchmark cases one after the other. Here the targets follow one another.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ import tempfile
 import time
 from pathlib import Path
 
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 from tabulate import tabulate
 
 from harness.chips.targets import DEFAULT_TARGETS
+from harness.compile.processes import room
 
 ROOT = Path(__file__).resolve().parents[1]
 BUNDLED = [
@@ -76,7 +80,7 @@ def measured(problem: str, file: str, repeats: int) -> dict[str, object]:
 
 def of_cases(problem: str, file: str, repeats: int) -> dict[str, object]:
     """Seconds and compiled kernels of the benchmark cases and of all cases: medians of the repeats."""
-    at_once = {"benchmark": 1, "all": max(1, len(os.sched_getaffinity(0)) // len(DEFAULT_TARGETS))}
+    at_once = {"benchmark": 1, "all": max(1, room() // len(DEFAULT_TARGETS))}
     seconds: dict[str, list[float]] = {"benchmark": [], "all": []}
     walls: dict[str, list[float]] = {"benchmark": [], "all": []}
     kernels = {}

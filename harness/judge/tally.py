@@ -22,7 +22,7 @@ import torch
 from harness.command import page
 from harness.judge.cells import Cells
 from harness.judge.ratios import SUMS, Ratios
-from harness.model import Excess, Tolerance, Total
+from harness.model import BANDS, Excess, Tolerance, Total
 
 STANDARD_ERRORS = 3
 """A band is widened by this many standard errors of the figure: an honest submission must not fail because rows are
@@ -35,7 +35,7 @@ OUTPUTS: Sides = (
     "outputs are too small: a scale is too small, or something is left out",
     "outputs are too large: a scale is too large, or something is counted twice",
 )
-SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain", "cell_gain"), OUTPUTS)
+SIDES = dict.fromkeys(BANDS, OUTPUTS)
 OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
 
 ERRORS_OF_THE_FURTHEST = 5
@@ -248,7 +248,7 @@ class Tally:
             return None
         # More noise than allowed must not widen the band further.
         error = ratios.error if most is None else ratios.error.minimum(ratios.error_with(most))
-        few = ratios.equal_rows < (0.0 if name in SIDES else LEAST_ROWS_OF_A_PART)
+        few = ratios.equal_rows < (0.0 if name in BANDS else LEAST_ROWS_OF_A_PART)
         return ratios.value, torch.where(few, math.inf, STANDARD_ERRORS * error)
 
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:

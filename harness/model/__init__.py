@@ -24,6 +24,7 @@ from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import DISTURBED, OLDER_SOURCE, Label, Unranked
 from harness.model.pinned import PINNED, Pinned
 from harness.model.problem import (
+    BANDS,
     Device,
     Limits,
     Problem,
@@ -46,6 +47,7 @@ from harness.model.value import (
 from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome
 
 __all__ = [
+    "BANDS",
     "CHECKER",
     "DISTURBED",
     "LONGEST_CALL_S",
