@@ -147,8 +147,8 @@ class FakeDevice:
             void, elapsed_ns = void(of_this), 1.0 if void(of_this) else elapsed_ns
         return answer(elapsed_ns, void, pour_ns, 3.1e3 if events else None)
 
-    def measured(self, *cases):
-        return measure(cases or (SMALL,), self, self.null)
+    def measured(self, *cases, spares=()):
+        return measure(cases or (SMALL,), spares, self, self.null)
 
 
 class TestTheConstants:
@@ -188,7 +188,23 @@ class TestTheConstants:
 
     def test_without_any_case_whose_pour_fits_a_slice_there_is_no_constant(self):
         with pytest.raises(Unusable):
-            FakeDevice().measured(LARGE)
+            FakeDevice().measured(LARGE, spares=(LARGE,))
+
+    def test_one_small_case_among_many_large_ones_gives_as_many_null_calls(self):
+        found = FakeDevice().measured(*[LARGE] * 9, SMALL)
+        assert found.by_manner[Manner.SANDWICH].calls == CALLS
+
+    def test_where_all_benchmark_cases_are_large_a_test_case_gives_the_constant(self):
+        device = FakeDevice()
+        found = device.measured(LARGE, spares=(LARGE, SMALL, SMALL))
+        assert found.by_manner[Manner.SANDWICH].calls == CALLS and found.of(Manner.SANDWICH) == SWITCHES_NS
+        assert found.of(Manner.GATED) - found.of(Manner.SANDWICH) == pytest.approx(9e3)
+        assert found.pour_ns[LARGE.key] == 2.4e6, "the pour of a benchmark case stays that of a null call at its gate"
+
+    def test_test_cases_serve_only_there(self):
+        device = FakeDevice()
+        device.measured(SMALL, spares=(LARGE,))
+        assert {key for key, *_ in device.asked} == {SMALL.key}
 
     def test_a_pour_that_took_longer_than_usual_voids_the_call(self):
         found = FakeDevice().measured(SMALL, LARGE)

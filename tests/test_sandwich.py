@@ -494,7 +494,7 @@ class TestWhereItDoesNotWork:
         entrant = Entrant.__new__(Entrant)
         entrant.clocks, entrant.caller, entrant._narrate = clocks, None, lambda line: None
         entrant._device = GPU
-        entrant.benchmarks = []  # nothing can be measured without a case
+        entrant.benchmarks = entrant.tests = []  # nothing can be measured without a case
         entrant.calibrate(SimpleNamespace(ready=lambda: None))
         assert clocks.whose is ClockOwner.WORKER and "too few calls" in clocks.why_not and not clocks.encloses
         assert clocks.for_checks.manner is clocks.with_events(Manner.WORKER).manner is Manner.WORKER
@@ -514,7 +514,7 @@ class TestWhereItDoesNotWork:
         told = []
         entrant = Entrant.__new__(Entrant)
         entrant.clocks, entrant.caller, entrant._narrate = Clocks(GPU), SimpleNamespace(constants=None), told.append
-        entrant._device, entrant.benchmarks = GPU, []
+        entrant._device, entrant.benchmarks, entrant.tests = GPU, [], []
         entrant.calibrate(SimpleNamespace(ready=lambda: None))
         assert entrant.clocks.whose is whose and (entrant.caller.constants is known) == (whose is ClockOwner.JUDGE)
         assert told[1].endswith("not work on this device now: something else uses it") and len(told) == 1 + disturbed

@@ -5,6 +5,7 @@ The measurement uses calls of the problem's own cases, made to a worker without 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
@@ -32,13 +33,15 @@ def calibrate(
     caller: Caller,
     clocks: Clocks,
     cases: Sequence[Case],
+    spares: Sequence[Case],
     null: NullWorker,
     new_series: NewSeries,
     on_cpu: bool,
     narrate: Narrate,
 ) -> None:
     """Set the constants of `caller`: on a GPU the time subtracted from each call, on a CPU the most that may be
-    subtracted. If the judge's clock does not work on a GPU, `clocks` changes to the worker's clock."""
+    subtracted. `spares` serve where none of the `cases`, the benchmark's, is small enough (`null_calls.measure`). If
+    the judge's clock does not work on a GPU, `clocks` changes to the worker's clock."""
     if on_cpu:
         with new_series("null", cases[0]) as series:
             calls = [caller.put_null(null.ready(), series, clocks.of(Manner.STOPPED)) for _ in range(CAP_CALLS)]
@@ -65,7 +68,7 @@ def calibrate(
 
         for left in reversed(range(TRIES)):
             try:
-                caller.constants = measure(cases, clocks, call)
+                caller.constants = measure(cases, spares, clocks, call)
                 break
             except Unusable as reason:
                 say(f"the judge's clock does not work on this device{' now' if left else ''}: {reason}")
@@ -73,5 +76,6 @@ def calibrate(
                     clocks.give_up(str(reason))
                     return
         # The worker lives through the run. From here on it holds the memory of the case that is poured fastest.
-        for case in sorted(cases, key=lambda case: caller.constants.pour_ns[case.key])[:1]:
+        known = caller.constants.pour_ns
+        for case in sorted((*cases, *spares), key=lambda case: known.get(case.key, math.inf))[:1]:
             call(case, clocks.of(Manner.SANDWICH), 1)

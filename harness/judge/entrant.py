@@ -242,12 +242,12 @@ class Entrant:
 
     @property
     def offsets(self) -> Offsets:
-        return Offsets(self.caller, self.clocks, self.benchmarks, self.series)
+        return Offsets(self.caller, self.clocks, [*self.benchmarks, *self.tests], self.series)
 
     def calibrate(self, null: NullWorker) -> None:
         """Measure the time to subtract from each call (`clock_calibration`)."""
         on_cpu = self._device.kind == "cpu"
-        calibrate(self.caller, self.clocks, self.benchmarks, null, self.series, on_cpu, self._narrate)
+        calibrate(self.caller, self.clocks, self.benchmarks, self.tests, null, self.series, on_cpu, self._narrate)
 
     def pilot(self, session: Session) -> dict[str, Pace]:
         """Return how each benchmark case is timed, by its key."""

@@ -129,23 +129,31 @@ Null = Callable[[Case, Clock, int], Answer]
 cycles."""
 
 
-def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
-    """Measure the constants for `cases` on a GPU. Raises Unusable if the judge's clock does not work there."""
+def measure(cases: Sequence[Case], spares: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
+    """Measure the constants for `cases` on a GPU. If the pours of all of them are long, a case of `spares` with a short
+    one serves instead. Raises Unusable if the judge's clock does not work there."""
     found, sandwich = Constants(), clocks.of(Manner.SANDWICH)
     each = max(CALLS // max(len(cases), 1), LEAST_CALLS_A_CASE)
     elapsed: list[float] = []
     voids: Counter[Void] = Counter()
-    probe: Case | None = None
-    for case in cases:
+
+    def take(case: Case, count: int) -> list[Answer]:
+        answers = [null(case, sandwich, 1) for _ in range(count)]
+        sound = [answer for answer in answers if answer.void is None]
+        voids.update(answer.void for answer in answers if answer.void is not None)
+        elapsed.extend(answer.elapsed_ns for answer in sound)
+        return sound or answers
+
+    def pour_is_short(case: Case) -> bool:
         # The first calls are dropped: they load code and data.
         answers = [null(case, sandwich, 1) for _ in range(LEAST_CALLS_A_CASE)][LEAST_CALLS_A_CASE // 2 :]
         found.pour_ns[case.key] = min(answer.pour_ns for answer in answers)
-        if found.pour_ns[case.key] <= GATED_ABOVE_NS:
-            answers = [null(case, sandwich, 1) for _ in range(each)]
-            sound = [answer for answer in answers if answer.void is None]
-            voids.update(answer.void for answer in answers if answer.void is not None)
-            found.pour_ns[case.key] = float(np.median([answer.pour_ns for answer in sound or answers]))
-            elapsed += [answer.elapsed_ns for answer in sound]
+        return found.pour_ns[case.key] <= GATED_ABOVE_NS
+
+    probe: Case | None = None
+    for case in cases:
+        if pour_is_short(case):
+            found.pour_ns[case.key] = float(np.median([answer.pour_ns for answer in take(case, each)]))
             probe = case
         else:
             # The judge's time slice ends within such a pour. A call that waits for nothing runs then, and two switches
@@ -153,6 +161,10 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
             answers = [null(case, clocks.of(Manner.GATED), 1) for _ in range(LEAST_CALLS_A_CASE)]
             sound = [answer for answer in answers if answer.void is None]
             found.pour_ns[case.key] = max(answer.pour_ns for answer in sound or answers)
+    unseen = (case for case in spares if case.key not in found.pour_ns)
+    probe = probe or next(filter(pour_is_short, unseen), None)
+    if probe is not None:
+        take(probe, CALLS - len(elapsed) - voids.total())  # where few cases or none have a short pour
     if probe is None or len(elapsed) < CALLS // 8:
         reasons = "".join(f"; {count} {reason.value}" for reason, count in voids.most_common())
         raise Unusable(f"too few calls that compute nothing could be timed: {len(elapsed)}{reasons}")

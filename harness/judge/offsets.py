@@ -28,7 +28,8 @@ MOST_NS = 3e3
 
 
 class Offsets:
-    """`cases`: the benchmark cases. A null call uses the memory of the one that is poured fastest."""
+    """`cases`: the benchmark and test cases. A null call uses the memory of the one that is poured fastest, of those
+    of which that is known."""
 
     def __init__(self, caller: Caller, clocks: Clocks, cases: Sequence[Case], new_series: NewSeries) -> None:
         self._caller, self._clocks, self._cases, self._new_series = caller, clocks, cases, new_series
