@@ -545,16 +545,11 @@ def test_mxfp4_of_every_value_is_as_reference_quantization_states_it(quantize, l
     assert torch.equal(packed, want) and torch.equal(scales.view(torch.uint8), e8m0.view(scales.shape))
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e4m3fnuz])
-@pytest.mark.parametrize("largest", [0.0, 1e-13, 2e-12, 1.3e-3, 0.97, 5.5, 12.0, 3e38])
-def test_fp8_without_a_clamp_is_as_reference_quantization_states_it(dtype, largest):
-    """Of every bfloat16 up to `largest`, which is there with both signs."""
-    every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
-    ends = torch.tensor([largest, -largest]).bfloat16()
-    kv = torch.cat([every[every.float().abs() <= largest], ends]).view(-1, 1, 1)
-    values, scale = mla._fp8_unclamped(kv, dtype)
-    want, want_scale = quantize_fp8(kv, dtype)
-    assert torch.equal(values.view(torch.uint8), want.view(torch.uint8)) and torch.equal(scale, want_scale)
+@pytest.mark.parametrize("quantize", [mla._quantize_mxfp4, mla._mxfp4_by_bounds], ids=["of a CPU", "of a GPU"])
+def test_mxfp4_of_a_cache_without_a_key_is_empty(quantize):
+    packed, scales = quantize(torch.empty(0, 1, DIM, dtype=torch.bfloat16))
+    assert packed.shape == (0, 1, DIM // 2) and scales.shape == (0, DIM // 32)
+    assert (packed.dtype, scales.dtype) == (torch.uint8, torch.float8_e8m0fnu)
 
 
 def test_mxfp4_of_a_cache_is_as_reference_quantization_states_it():

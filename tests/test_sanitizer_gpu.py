@@ -76,7 +76,10 @@ def is_of_warp_specialize(hazard, source):
     """
     at = re.findall(r"(Write|Read) Thread \((\d+),0,0\) at \w+\+0x[0-9a-f]+ in \S+:(\d+)", hazard)
     lines = source.splitlines()
-    of_triton = any(what == "Read" and lines[int(line) - 1].startswith("def ") for what, _, line in at)
+    of_triton = any(
+        what == "Read" and any(own.startswith("def ") for own in lines[int(line) - 1 : int(line)])
+        for what, _, line in at
+    )
     written_by_the_first = any(what == "Write" and int(thread) < 128 for what, thread, _ in at)
     read_by_another = any(what == "Read" and int(thread) >= 128 for what, thread, _ in at)
     return "RAW" in hazard and of_triton and written_by_the_first and read_by_another

@@ -111,12 +111,6 @@ MOVE_ROWS = 1 << 18
 MXFP4_STEP = {"cpu": 1 << 14, "cuda": 1 << 19}
 """Of so many blocks of 32 values at a time the codes are made: what that takes stays in the caches."""
 
-FP8_AMAX = (1e-12, float("inf"))
-"""Between them lies the largest magnitude of any cache that is drawn here."""
-
-FP8_STEP = 1 << 23
-"""On a GPU, of so many elements at a time the fp8 cache is made: half of its L2 cache in float32."""
-
 MXFP4_AMAX = (0x0680, 0x7F00)
 """Bits of bfloat16, 2^-114 and 2^127: between them lies the largest magnitude of any block that is drawn here. Below,
 subnormal values count, and above scales would saturate."""
@@ -187,7 +181,7 @@ def generate_input(
     keys.unflatten(1, (-1, MXFP4_BLOCK)).mul_(magnitudes[:, :, None])
     _plant_needles(q, keys, magnitudes, starts, generator, torch.where(moved, 0.0, ROPE_TILT))
     _move_scores(q, keys, starts, moved, scores, generator)
-    kv_data = {"bf16": kv, "fp8": _quantize_fp8(kv), "mxfp4": _quantize_mxfp4(kv)}
+    kv_data = {"bf16": kv, "fp8": quantize_fp8(kv, fp8_dtype(kv.device)), "mxfp4": _quantize_mxfp4(kv)}
     return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
 
 
@@ -357,7 +351,7 @@ def _of_lighter(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def _of_places(weights: Tensor, values: Tensor) -> Tensor:
-    """What keys add by their places, each of PLACES: (n, parts, heads, 512)."""
+    """What keys add by their places: each stretch, tile end, overlap and end key, (n, parts, heads, 512)."""
     length = weights.shape[-1]
     if length % STRETCHES:
         stretches = zip(weights.tensor_split(STRETCHES, dim=-1), values.tensor_split(STRETCHES, dim=1), strict=True)
@@ -650,7 +644,7 @@ def _mxfp4_by_bounds(kv: Tensor) -> tuple[Tensor, Tensor]:
     amax = torch.maximum(-low, high).view(torch.int16)
     if not bool(((amax >= MXFP4_AMAX[0]) & (amax < MXFP4_AMAX[1])).all()):
         packed, e8m0 = quantize_mxfp4(kv)
-        return packed, e8m0.view(kv.shape[0], -1).view(torch.float8_e8m0fnu)
+        return packed, e8m0.view(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK).view(torch.float8_e8m0fnu)
     e8m0 = ((amax + 0x20) >> 7) - 2
     inverse = ((254 - e8m0) << 7).view(torch.bfloat16)[:, None]
     bounds = _code_bounds().to(kv.device)
@@ -660,7 +654,7 @@ def _mxfp4_by_bounds(kv: Tensor) -> tuple[Tensor, Tensor]:
         scaled = (source * factor).view(torch.int16)
         pairs = torch.bucketize(scaled, bounds, out_int32=True).to(torch.uint8).view(torch.int16)
         target.copy_((pairs >> 4).bitwise_or_(pairs).bitwise_xor_(0x88))  # negative codes are the lower ones here
-    scales = e8m0.to(torch.uint8).view(kv.shape[0], -1).view(torch.float8_e8m0fnu)
+    scales = e8m0.to(torch.uint8).view(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK).view(torch.float8_e8m0fnu)
     return packed.view(*kv.shape[:-1], QK_HEAD_DIM // 2), scales
 
 
@@ -671,27 +665,6 @@ def _code_bounds() -> Tensor:
     midpoints = ((values[1:] + values[:-1]) / 2).bfloat16().view(torch.int16).int()
     last = midpoints - torch.arange(7) % 2
     return torch.cat([last - 0x8000, torch.tensor([-1]), last]).short()
-
-
-def _quantize_fp8(kv: Tensor) -> tuple[Tensor, Tensor]:
-    """The same bytes as `reference.quantize_fp8`, in less time on a GPU: parts stay in its cache, and no quotient needs
-    to be clamped, because the greatest exceeds the format's greatest by a rounding of float32 at most."""
-    dtype = fp8_dtype(kv.device)
-    if not (kv.is_cuda and kv.numel()):
-        return quantize_fp8(kv, dtype)
-    return _fp8_unclamped(kv, dtype)
-
-
-def _fp8_unclamped(kv: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    low, high = kv.aminmax()
-    amax = torch.maximum(-low, high).float()
-    if not FP8_AMAX[0] < float(amax) < FP8_AMAX[1]:
-        return quantize_fp8(kv, dtype)
-    scale = (amax / torch.finfo(dtype).max).reshape(1)
-    values = torch.empty_like(kv, dtype=dtype)
-    for source, target in zip(kv.view(-1).split(FP8_STEP), values.view(-1).split(FP8_STEP), strict=True):
-        target.copy_(source.float().div_(scale))
-    return values, scale
 
 
 @functools.cache

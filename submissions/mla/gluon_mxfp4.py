@@ -460,6 +460,7 @@ def decode_and_score(
     last_peaks.index(DECODER).store(peak)
     last_totals.index(DECODER).store(gl.sum(totals, 0))
     thread_barrier()
+    thread_barrier()  # behind one alone racecheck may report the totals, which the other warps read
     mbarrier.arrive(done.index(DECODER))
 
 
