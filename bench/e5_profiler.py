@@ -129,7 +129,7 @@ def _tasks(folder: Path) -> dict[str, Task]:
 def _judge(task: Task, device: Device, raw: Raw, name: str) -> dict[str, Any]:
     with judging(device, task.problem, task.submission) as judge, judge.entrant.session() as session:
         pace = judge.entrant.pilot(session)[task.case.key]
-        sitting = judge.entrant.sit(session, task.case, "bench", replace(pace, count=COUNT), None)
+        *_, sitting = judge.entrant.sit(session, task.case, "bench", replace(pace, count=COUNT), None)
         session.finish()
     latencies_us = [latency_ns / 1e3 for latency_ns in sitting.latency_ns]
     raw.add(*((name, number, each, "", "", "", "") for number, each in enumerate(latencies_us)))

@@ -11,8 +11,8 @@ updated after every step, so a kill loses only the current step:
     evaluations.tar.gz  the run files that the evaluations stored
     log.txt             the output of every step
 
-First one submission of every problem is evaluated, the first one in Triton; mla's twice, to see whether two runs of one
-source agree within their intervals. Then come all others, as far as the time allows. Evaluations use their own roots:
+First one submission of every problem is evaluated, the first one in Triton. Then, as far as the time allows, mla's is
+judged again, to see whether two runs of one source agree within their intervals, and all others follow. Evaluations use their own roots:
 the checkout's results are not touched, and every submission is judged anew.
 """
 
@@ -46,12 +46,12 @@ from harness import catalog  # noqa: E402
 from harness.machine import device  # noqa: E402
 
 EXPERIMENTS = {
-    "constant": ("constant", 40),
+    "constant": ("constant", 30),
     "e1": ("e1_known_durations", 30),
     "e3": ("e3_cold_cache", 30),
-    "e5": ("e5_profiler", 60),
-    "e2": ("e2_same_and_slower", 80),
-    "e4": ("e4_heater", 40),
+    "e5": ("e5_profiler", 45),
+    "e2": ("e2_same_and_slower", 60),
+    "e4": ("e4_heater", 30),
 }
 """Script and seconds of sampling, in the order of execution."""
 
@@ -136,7 +136,7 @@ def _steps(torch_device: str, out: Path, folder: Path, only: str | None) -> list
         first = sorted((ROOT / "submissions" / name).glob("triton*.py"))[0].name
         steps.append(_evaluation(f"{name}: {first[:-3]}", folder / name, name, torch_device, first, 1))
         if name == "mla":
-            steps.append(_evaluation(f"{name}: {first[:-3]} again", folder / "again", name, torch_device, first, 1))
+            steps.append(_evaluation(f"{name}: {first[:-3]} again", folder / "again", name, torch_device, first, 2))
     for name in problems:
         steps.append(_evaluation(f"{name}: the others", folder / name, name, torch_device, None, 2))
     steps.sort(key=lambda step: step.round)

@@ -25,21 +25,39 @@ from typing import Any
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from bench.experiment import ONE_PASS, judging, measuring, not_measured, options, report, toy
+from bench.experiment import judging, measuring, not_measured, options, report, toy
 from harness.judge.calls import FailedCall
 from harness.judge.clock import Answer
 from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "pours"
-SIZES = (1 << 30, 1 << 29)
-"""Elements of float32: 4 and 2 GiB. An H200 pours 4 GiB in 2.44 ms, longer than a slice, and 2 GiB in 1.4 ms."""
+SIZES = (1 << 18, 1 << 17)
+"""Rows: 4 and 2 GiB. An H200 pours 4 GiB in 2.44 ms, longer than a slice, and 2 GiB in 1.4 ms."""
 
 CALLS, DROPPED = 12, 3
 MANNERS = (Manner.SANDWICH, Manner.STOPPED, Manner.GATED)
 SHARES = (0.0, 0.1, 0.4)
-"""The share of the elements that are computed within the pour. A case has so many elements more than its size as the
-place of its share in this list: by that the submission knows it."""
+"""The share of the rows that are computed within the pour. A case has so many rows more than its size as the place of
+its share in this list: by that the submission knows it."""
+
+ROW = 4096
+"""Elements that one element of the answer is the sum of. The answer is small, so its check takes no memory to speak of
+beside the input, of which a device holds several copies."""
+
+SUMS = """
+import torch
+
+def generate_input(variant, rows, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(rows, {row}, generator=generator, device=device), {{}}
+
+def ref_kernel(data):
+    return data[0].sum(1)
+
+def cost(variant, rows):
+    return {{"float32": {{"bytes": 4 * rows * {row}, "flops": {{}}}}}}
+"""
 
 SOURCE = """
 import torch
@@ -50,16 +68,16 @@ side, seen = None, set()
 def custom_kernel(data):
     global side
     x = data[0]
-    y, early = torch.empty_like(x), int(x.numel() * SHARES[x.numel() % 4])
-    if x.numel() not in seen:  # the first call of a case is not timed: its inputs are already there
-        seen.add(x.numel())
+    y, early = torch.empty_like(x[:, 0]), int(x.shape[0] * SHARES[x.shape[0] % 4])
+    if x.shape[0] not in seen:  # the first call of a case is not timed: its inputs are already there
+        seen.add(x.shape[0])
         early = 0
     if early:
         side = side or torch.cuda.Stream()
         with torch.cuda.stream(side):
-            torch.add(x[:early], 1, out=y[:early])
+            torch.sum(x[:early], 1, out=y[:early])
         torch.cuda.current_stream().wait_stream(side)
-    torch.add(x[early:], 1, out=y[early:])
+    torch.sum(x[early:], 1, out=y[early:])
     return y
 """
 
@@ -69,14 +87,14 @@ def main() -> None:
     if given.device.kind != "cuda":
         not_measured(NAME, given.device, "two processes share only a GPU of NVIDIA's in this way")
         return
-    sizes = [1 << 20, *(size + place for size in SIZES for place in range(len(SHARES)))]
-    cases = [Case(parameters={"variant": "A", "elements": elements}) for elements in sizes]
+    sizes = [1 << 8, *(size + place for size in SIZES for place in range(len(SHARES)))]
+    cases = [Case(parameters={"variant": "A", "rows": rows}) for rows in sizes]
     rows: list[dict[str, Any]] = []
     hidden: list[dict[str, Any]] = []
     end = time.monotonic() + given.seconds
     with measuring(given.device), tempfile.TemporaryDirectory() as folder:
-        source = SOURCE.replace("{shares}", repr(SHARES))
-        made = toy(Path(folder), ONE_PASS, [case.parameters for case in cases], source)
+        source, reference = SOURCE.replace("{shares}", repr(SHARES)), SUMS.format(row=ROW)
+        made = toy(Path(folder), reference, [case.parameters for case in cases], source)
         with judging(given.device, *made) as judge, judge.entrant.session() as session:
             for number, case in enumerate(cases[1:]):
                 if time.monotonic() > end:
@@ -96,7 +114,7 @@ def main() -> None:
 def pours(judge: Any, case: Case, smallest: Case) -> dict[str, Any]:
     """The pours of null calls in each manner: least and median."""
     caller, clocks = judge.entrant.caller, judge.entrant.clocks
-    row: dict[str, Any] = {"GiB": case.parameters["elements"] / (1 << 28)}  # type: ignore[operator]
+    row: dict[str, Any] = {"GiB": case.parameters["rows"] * ROW / (1 << 28)}  # type: ignore[operator]
     with judge.series(case) as series:
         for manner in MANNERS:
             clock, null = clocks.of(manner), judge._null.ready()
@@ -125,13 +143,13 @@ def calls(judge: Any, session: Session, case: Case) -> dict[str, Any]:
             try:
                 check, answer = caller.put(session, series, clock, everything=False)
             except FailedCall as failed:
-                return {"GiB": case.parameters["elements"] / (1 << 28), "failed": str(failed)}  # type: ignore[operator]
+                return {"GiB": case.parameters["rows"] * ROW / (1 << 28), "failed": str(failed)}  # type: ignore[operator]
             found.append(answer)
             right += answer.void is None and check is not None and check.verdict.value == "accepted"
     sound = [answer.elapsed_ns for answer in found[DROPPED:] if answer.void is None]
     constant_ns = caller.constants.of(Manner.GATED)
     return {
-        "GiB": case.parameters["elements"] / (1 << 28),  # type: ignore[operator]
+        "GiB": case.parameters["rows"] * ROW / (1 << 28),  # type: ignore[operator]
         "latency": (statistics.median(sound) - constant_ns) / 1e3 if sound else None,
         "pour": statistics.median(answer.pour_ns for answer in found[DROPPED:]) / 1e3,
         "right": right,

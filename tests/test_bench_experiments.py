@@ -263,3 +263,11 @@ def test_a_kernel_s_cell_has_the_judged_figure_first_and_the_events_beside():
     assert kernel_table.cell((24.0, 10.0), judged) == "20.0 (50 %) · 23.0"
     assert kernel_table.cell((24.0, 10.0), judged._replace(events_us=None)) == "20.0 (50 %) · 24.0"
     assert kernel_table.cell((25.0, 10.0)) == "25.0 (40 %)" and kernel_table.cell(None, judged) == ""
+
+
+def test_e5_s_calls_are_timed_as_an_evaluation_times_them(tmp_path, cpu):
+    made = one_pass(tmp_path)
+    task, raw = e5.Task(*made, tmp_path / "submissions" / "bench" / "mine.py"), []
+    row = e5._judge(task, cpu, SimpleNamespace(add=lambda *rows: raw.extend(rows)), "a pass")
+    assert row["call"] == "a pass" and row["judge us"] > 0 and row["manner"] == Manner.STOPPED.value
+    assert [number for _, number, *_ in raw] == list(range(e5.COUNT)) and all(each > 0 for _, _, each, *_ in raw)

@@ -457,9 +457,10 @@ def decode_and_score(
         fence_async_shared()
         thread_barrier()
         mbarrier.arrive(v_full.index(DECODER))  # also: its codes are read
-    last_peaks.index(DECODER).store(peak)
-    last_totals.index(DECODER).store(gl.sum(totals, 0))
-    thread_barrier()
+    if turns > 0:  # else what they were at the start stays
+        last_peaks.index(DECODER).store(peak)
+        last_totals.index(DECODER).store(gl.sum(totals, 0))
+        thread_barrier()
     mbarrier.arrive(done.index(DECODER))
 
 
@@ -688,6 +689,8 @@ def attend(
     steps.store(step)
     for each in gl.static_range(DECODERS):
         peaks.index(each).store(gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(1, q_layout)))
+        last_peaks.index(each).store(gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(1, q_layout)))
+        last_totals.index(each).store(gl.zeros([HEADS], gl.float32, gl.SliceLayout(1, q_layout)))
     fence_async_shared()
     thread_barrier()
 
