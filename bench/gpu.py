@@ -12,8 +12,8 @@ updated after every step, so a kill loses only the current step:
     log.txt             the output of every step
 
 First one submission of every problem is evaluated, the first one in Triton. Then, as far as the time allows, mla's is
-judged again, to see whether two runs of one source agree within their intervals, and all others follow. Evaluations use their own roots:
-the checkout's results are not touched, and every submission is judged anew.
+judged again, to see whether two runs of one source agree within their intervals, and all others follow. Evaluations use
+their own roots: the checkout's results are not touched, and every submission is judged anew.
 """
 
 from __future__ import annotations
