@@ -26,8 +26,9 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Unranked, Verdict, of_limit
-from harness.records.entry import of_run
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Estimate, Label, Run, Tolerance, Unranked, Verdict
+from harness.ranking.board import rank
+from harness.records.entry import of_present, of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.figures import error_figure, microseconds, percent
@@ -201,27 +202,29 @@ def test_the_page_of_corruptions_has_all_problems_as_they_were_measured():
 
 
 def test_the_board_in_the_readme_is_that_of_the_published_runs():
-    form = r"^\| (\d+) \| (\w+) \| ([^|]+) \| ([\d.]+) \| (\d+ %) \| ([^|]+) \| (\w+) \| 1 \|$"
+    form = r"^\| (\d+(?:\N{EN DASH}\d+)?) \| (\w+) \| ([^|]+) \| ([\d.]+) \| (\d+ %) \| ([^|]+) \| (\w+) \| 1 \|$"
     rows = re.findall(form, README, re.MULTILINE)
-    runs = judged_runs("nvidia-h200")
-    judged = sorted((r for r in runs if r.problem == "prefill" and r.ranked), key=lambda r: r.score.latency_ns)
-    (baseline,) = [run for run in judged if run.submission == "torch_sdpa"]
+    problem = catalog.load_problem(CHECKOUT, "prefill")
+    judged = [run for run in judged_runs("nvidia-h200") if run.problem == "prefill" and run.ranked]
+    board = rank([of_present(of_run("", run), problem) for run in judged], problem.baselines)
     assert rows == [
         (
-            str(rank),
-            run.submission,
-            microseconds(run.score).replace("\N{NO-BREAK SPACE}", " "),
-            f"{baseline.score.latency_ns / run.score.latency_ns:.2f}",
-            percent(of_limit(of_run("", run).floor_ns, run.score.latency_ns)).replace("\N{NO-BREAK SPACE}", " "),
-            error_figure(run.error),
-            run.tolerance,
+            standing.rank,
+            standing.entry.submission,
+            microseconds(
+                Estimate(
+                    latency_ns=standing.entry.score_ns, low_ns=standing.entry.low_ns, high_ns=standing.entry.high_ns
+                )
+            ).replace("\N{NO-BREAK SPACE}", " "),
+            f"{standing.times_baseline:.2f}",
+            percent(standing.of_limit).replace("\N{NO-BREAK SPACE}", " "),
+            error_figure(standing.entry.error),
+            standing.entry.tolerance,
         )
-        for rank, run in enumerate(judged, 1)
+        for standing in board.standings
     ]
-    problem = catalog.load_problem(CHECKOUT, "prefill")
-    (revision,) = {run.problem_revision for run in judged}
-    older = f", of its revision {revision}" if {run.problem_sha256 for run in judged} != {problem.sha256} else ""
-    assert len(rows) == 4 and f"of the published runs on H200s{older}:" in README
+    cards = {2: "two"}[board.cards]
+    assert len(rows) == 4 and f"of runs on {cards} H200s. The intervals contain what a card adds:" in README
 
 
 def test_how_near_a_latency_is_to_its_floor_has_one_name_and_one_meaning():

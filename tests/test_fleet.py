@@ -13,12 +13,16 @@ from harness.cluster.spread import measure
 from harness.errors import InfrastructureError
 from harness.model import Estimate, Submission
 from harness.ranking import fleet
-from harness.ranking.board import closeness
+from harness.ranking.board import closeness, rank
+from harness.ranking.comparison import compare_runs
+from harness.ranking.speed import Speed
+from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render import boards, document, html
-from harness.verbs import leaderboard, spread
+from harness.verbs import compare, leaderboard, repro, spread
+from harness.verbs.compare import Versions
 from harness.verbs.spread import FleetCalibration, Judged
-from tests.test_comparison import DEVICE, run
+from tests.test_comparison import DEVICE, NOISE, run
 
 
 @pytest.mark.parametrize("of_card, of_pair", [(0.0, 0.01), (0.005, 0.008), (0.002, 0.002)])
@@ -89,6 +93,7 @@ def board(toy_root):
                 environment={"gpu": {"uuid": card}} if card else {},
                 score=Estimate(latency_ns=score, low_ns=score / 1.001, high_ns=score * 1.001),
                 config={"cpu": {"processes": 5}, "confidence": 0.95},
+                started_at=f"2026-01-01T00:00:0{1 if name == 'two' else 0}+00:00",
             )
             submission = Submission(
                 name=name, problem="double", sha256=ran.submission_sha256, source=b"", path=f"{name}.py"
@@ -130,20 +135,35 @@ def test_runs_of_two_cards_that_hardly_differ_are_still_told_apart(board):
     assert [standing.rank for standing in board(("c0", "c1"), 0.0005).standings] == ["1", "2"]
 
 
-def test_what_nobody_has_measured_widens_nothing(board):
+def test_where_nobody_has_measured_it_a_card_adds_what_it_did_on_four_h100s(board):
     found = board(("c0", "c1"))
-    assert [standing.rank for standing in found.standings] == ["1", "2"]
-    assert found.between_cards is None
+    assert [standing.rank for standing in found.standings] == ["1\N{EN DASH}2", "1\N{EN DASH}2"]
+    assert found.between_cards is fleet.USUAL and fleet.USUAL.percent == pytest.approx(0.86)
+
+
+def test_a_board_that_is_ranked_anew_is_not_widened_twice(board):
+    found = board(("c0", "c1"))
+    entries = [standing.entry for standing in found.standings]
+    assert rank(entries, ()).standings == found.standings
+
+
+def test_a_run_s_bearings_contain_what_a_card_adds_as_its_board_does(board, toy_root):
+    found = board(("c0", "c1"))
+    problem = catalog.load_problem(toy_root, "double")
+    first, second = (load_run(toy_root / "results" / each.entry.path) for each in found.standings)
+    (first_at, second_at) = leaderboard.bearings(toy_root, problem, [first, second])
+    assert second_at.best == "one" and second_at.level and not first_at.level
 
 
 def test_a_board_of_several_cards_says_what_a_card_adds_and_names_the_duel(board, toy_root):
     board(("c0", "c1"), 0.02)
     text = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), SLUG))
-    assert "Several cards judged these: the intervals hold what a card adds" in text
+    assert "2 cards judged these runs: the intervals contain what a card adds" in text
+    assert "(3 kernels on 4 cards)" in text
     assert "compare two one --duel" in text
 
 
-NOTE = "2 cards judged these runs. Cards of one model differ: four H200s by 0.3 to 2 %, four H100s by 0.7 to 3.8 %."
+NOTE = "2 cards judged these runs: the intervals contain what a card adds, a standard deviation of 0.86 % (as on four"
 
 
 def pages_of(toy_root):
@@ -154,7 +174,7 @@ def pages_of(toy_root):
     return document.text(parts), document.markdown(parts), report
 
 
-def test_a_board_of_several_cards_says_that_its_intervals_leave_out_what_nobody_has_measured(board, toy_root):
+def test_a_board_of_several_cards_says_that_what_they_add_was_measured_elsewhere(board, toy_root):
     board(("c0", "c1"))
     assert all(NOTE in page for page in pages_of(toy_root))
     (shown,) = leaderboard.as_json(toy_root, catalog.load_problem(toy_root, "double"), SLUG)["boards"]
@@ -167,10 +187,49 @@ def test_a_board_that_one_card_judged_as_far_as_is_known_says_nothing_of_cards(b
     assert not any("cards judged these runs" in page for page in pages_of(toy_root))
 
 
-def test_a_board_whose_intervals_hold_what_a_card_adds_does_not_say_that_they_leave_it_out(board, toy_root):
+def test_a_board_of_a_calibrated_fleet_does_not_say_that_it_was_measured_elsewhere(board, toy_root):
     board(("c0", "c1"), 0.02)
-    text, markdown, _ = pages_of(toy_root)
-    assert "cards judged these runs" not in text + markdown
+    pages = pages_of(toy_root)
+    assert all("cards judged these runs" in page and "four H100s" not in page for page in pages)
+
+
+def two_runs(cards, latencies=(100.0, 102.5)):
+    return [
+        run(name, (latency,), environment={"gpu": {"uuid": card}})
+        for name, latency, card in zip("ab", latencies, cards)
+    ]
+
+
+def test_runs_of_two_cards_are_compared_by_an_interval_that_contains_what_cards_add(toy_root):
+    one, two = two_runs(("c0", "c1"))
+    narrow = compare_runs(one, two, NOISE, 0.95)
+    wide = compare_runs(one, two, NOISE, 0.95, between_cards=spread.between(toy_root, one, two))
+    assert (narrow.finding.speed, wide.finding.speed) == (Speed.SLOWER, Speed.AMBIGUOUS)
+    own = math.log(narrow.finding.ratio.high / narrow.finding.ratio.value)
+    held = math.log(wide.finding.ratio.high / wide.finding.ratio.value)
+    assert held == pytest.approx(math.hypot(own, fleet.USUAL.reach(0.95)))
+    assert wide.cases[0].finding.ratio.high > narrow.cases[0].finding.ratio.high
+    assert any("two cards of one model" in note and "compare a b --duel" in note for note in wide.notes)
+    said = compare.compare(toy_root, Versions(one, two, b"", b"")).notes
+    assert any("two cards of one model" in note for note in said), "the verb says so"
+
+
+def test_a_run_that_is_reproduced_on_another_card_may_differ_by_what_cards_add(toy_root):
+    one, two = two_runs(("c0", "c1"))
+    two = two.model_copy(update={"submission_sha256": one.submission_sha256})
+    between = spread.between(toy_root, one, two)
+    assert repro.hold(one, two, NOISE, 0.95).compared.finding.speed is Speed.SLOWER
+    assert repro.hold(one, two, NOISE, 0.95, between_cards=between).compared.finding.speed is Speed.AMBIGUOUS
+
+
+@pytest.mark.parametrize("cards", [("c0", "c0"), ("c0", None), (None, None)])
+def test_runs_of_one_card_as_far_as_is_known_are_compared_by_their_own_intervals(cards, toy_root):
+    assert spread.between(toy_root, *two_runs(cards)) is None
+
+
+def test_what_was_measured_on_the_model_is_taken_for_a_comparison(toy_root):
+    spread.write(toy_root, calibration(0.02))
+    assert spread.between(toy_root, *two_runs(("c0", "c1"))) == calibration(0.02).component()
 
 
 def test_neighbours_nearer_than_cards_differ_are_told_to_duel(board):

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.model import DISTURBED, ClockOwner, Unranked, Verdict, of_limit
-from harness.ranking.fleet import Component
+from harness.model import DISTURBED, ClockOwner, Estimate, Unranked, Verdict, of_limit
+from harness.ranking import fleet
+from harness.ranking.fleet import USUAL, Component
 from harness.records.entry import Entry
 
 CLOSE = 0.02
@@ -44,13 +45,18 @@ class Standing:
 @dataclass(frozen=True)
 class Board:
     """One problem on one device. `standings`: the ranked entries, best first. `unranked`: the others, each with its
-    reasons. `clock`: the clock that timed all ranked entries. `between_cards`: the variance between cards. Where it was
-    measured, the intervals of runs from several cards include it."""
+    reasons. `clock`: the clock that timed all ranked entries. `between_cards`: what a card adds, which the intervals
+    contain. None if one card judged all ranked runs, as far as they say."""
 
     standings: tuple[Standing, ...]
     unranked: tuple[Entry, ...]
     clock: ClockOwner = ClockOwner.JUDGE
     between_cards: Component | None = None
+
+    @property
+    def cards(self) -> int:
+        """How many cards judged the ranked runs, as far as they say."""
+        return len({standing.entry.card for standing in self.standings} - {None})
 
     def ranks(self, entry: Entry) -> bool:
         """True if this board ranks the run."""
@@ -91,17 +97,20 @@ def rank(
     rank_worker_timed: bool = False,
     between_cards: Component | None = None,
 ) -> Board:
-    """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with.
-    The board of `entries`, which holds one entry per submission. `baselines` names the submissions to compare the
+    """The board of `entries`, which holds one entry per submission. `baselines` names the submissions to compare the
     others with.
 
-    With `rank_worker_timed`, and only if no run timed by the judge can be ranked, worker-timed runs are ranked. The
-    intervals of `entries` must include `between_cards` already.
+    With `rank_worker_timed`, and only if no run timed by the judge can be ranked, worker-timed runs are ranked. If
+    several cards judged the ranked runs, their intervals are widened by `between_cards`, what a card adds as it was
+    measured on this model, or else by `fleet.USUAL`.
     """
     judged = any(Board((), ()).ranks(entry) for entry in entries)
     clock = ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE
-    board = Board((), (), clock, between_cards)
+    board = Board((), (), clock)
     ranked = sorted(filter(board.ranks, entries), key=lambda e: (e.score_ns or 0.0, e.submission))
+    if len({entry.card for entry in ranked} - {None}) > 1:
+        board = replace(board, between_cards=between_cards or USUAL)
+        ranked = [widened(entry, board.between_cards) for entry in ranked]
     best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
     lows = sorted(e.low_ns for e in ranked if e.low_ns is not None)
     highs = sorted(e.high_ns for e in ranked if e.high_ns is not None)
@@ -111,11 +120,22 @@ def rank(
     return replace(board, standings=tuple(standings), unranked=tuple(rest))
 
 
+def widened(entry: Entry, found: Component | None) -> Entry:
+    """`entry` with what a card adds in its interval."""
+    if found is None or entry.widened or entry.score_ns is None or entry.low_ns is None:
+        return entry
+    score = Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
+    wide = fleet.widened(score, entry.freedom, found, entry.confidence)
+    return replace(entry, low_ns=wide.low_ns, high_ns=wide.high_ns, widened=True)
+
+
 def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
     """The bearings of `entry` on `board`, or None if the entry has no score. `best` is the best ranked run before
     it."""
+    entry = widened(entry, board.between_cards)
     if entry.score_ns is None:
         return None
+    best = widened(best, board.between_cards) if best is not None else None
     ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]
     others = [other for other in ranked if other.submission != entry.submission]
     if entry.unranked in FAR_OFF:

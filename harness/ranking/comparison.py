@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.command import typed
 from harness.model import Case, ClockOwner, Measurement, Run, Verdict, outcome
 from harness.ranking import stats
 from harness.ranking.doubt import check_comparable, doubt, named_apart, names_of
+from harness.ranking.fleet import Component, of_two_cards
 from harness.ranking.speed import Noise, Speed, SpeedFinding, judge
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
@@ -72,8 +74,16 @@ class PairedMeasurement:
     labels: tuple[str, ...] = ()
 
 
-def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_timed: bool = False) -> Comparison:
-    """Compare run `b` with run `a`. The finding is AMBIGUOUS if there is a `doubt` about either run.
+def compare_runs(
+    a: Run,
+    b: Run,
+    noise: Noise,
+    confidence: float,
+    rank_worker_timed: bool = False,
+    between_cards: Component | None = None,
+) -> Comparison:
+    """Compare run `b` with run `a`. The finding is AMBIGUOUS if there is a `doubt` about either run. `between_cards`:
+    what a card adds, if two cards judged the runs; the intervals then contain it.
 
     Raises UsageError if the two runs did not measure the same task.
     """
@@ -87,6 +97,7 @@ def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_ti
     cases = []
     for old, new in both:
         ratio = stats.ratio_of_scores(_centres(new.samples_ns), _centres(old.samples_ns), strict, first)
+        ratio = of_two_cards(ratio, between_cards, strict)
         labels = tuple(sorted({*old.labels, *new.labels}))
         finding = judge(ratio, noise, labels, doubtful)
         cases.append(ComparedCase(old.case, old.latency.latency_ns, new.latency.latency_ns, labels, finding))
@@ -97,11 +108,11 @@ def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_ti
         b=b.submission,
         a_ns=a.score.latency_ns if a.score else None,
         b_ns=b.score.latency_ns if b.score else None,
-        finding=_finding_of_runs(a, b, both, noise, confidence, doubtful),
+        finding=_finding_of_runs(a, b, both, noise, confidence, doubtful, between_cards),
         cases=tuple(cases),
         noise=noise,
         confidence=confidence,
-        notes=tuple(_differences(a, b)),
+        notes=tuple(_differences(a, b, between_cards)),
         a_run=a.id,
         b_run=b.id,
     )
@@ -158,7 +169,13 @@ def _named(a: Run, b: Run) -> list[tuple[Run, str]]:
 
 
 def _finding_of_runs(
-    a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
+    a: Run,
+    b: Run,
+    both: Sequence[tuple[Measurement, Measurement]],
+    noise: Noise,
+    confidence: float,
+    doubtful: str,
+    between_cards: Component | None,
 ) -> SpeedFinding:
     """The finding over all cases, from the scores of the processes."""
     named = _named(a, b)
@@ -173,6 +190,7 @@ def _finding_of_runs(
         return SpeedFinding(Speed.AMBIGUOUS, "the two runs timed different cases")
     old, new = (_scores([pair[side].samples_ns for pair in both], a.ranking) for side in (0, 1))
     ratio = stats.ratio_of_scores(new, old, confidence, (_first_processes(b), _first_processes(a)))
+    ratio = of_two_cards(ratio, between_cards, confidence)
     if a.problem_sha256 != b.problem_sha256:
         return SpeedFinding(
             Speed.AMBIGUOUS, "the problem's files changed between the runs, its revision did not", ratio
@@ -206,15 +224,16 @@ def _scores(samples_ns: Sequence[Sequence[Sequence[float]]], ranking: str) -> li
     return [stats.centre_of_cases(process, ranking) for process in zip(*map(_centres, samples_ns), strict=True)]
 
 
-def _differences(a: Run, b: Run) -> list[str]:
+def _differences(a: Run, b: Run, between_cards: Component | None) -> list[str]:
     """What differed between the two runs besides their sources."""
     old, new = ({**run.environment, **run.environment.get("packages", {})} for run in (a, b))
     packages = sorted({*a.environment.get("packages", {}), *b.environment.get("packages", {})})
     names = [name for name in ENVIRONMENT if name != "packages"] + packages
     found = [f"{name}: {_said(old, name)} and {_said(new, name)}" for name in names if old.get(name) != new.get(name)]
-    cards = {run.environment.get("gpu", {}).get("uuid") for run in (a, b)} - {None}
-    if len(cards) > 1:
-        found.append("two cards of one model judged them, which differ by up to some per cent: compare two one --duel")
+    if between_cards is not None:
+        adds = f"the intervals contain what a card adds, a standard deviation of {between_cards.percent:.2g} %"
+        duel = typed("compare", a.submission, b.submission, "--duel")
+        found.append(f"two cards of one model judged them: {adds}. `{duel}` times both on one card")
     if a.config != b.config:
         found.append("configs/eval.yml was not the same")
     if a.submission_sha256 == b.submission_sha256:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.model import Estimate
-from harness.ranking.stats import t_quantile
+from harness.ranking.stats import Ratio, t_quantile
 
 LEAST_KERNELS, LEAST_CARDS = 2, 3
 """The smallest table that a component is estimated from. Two cards are too few: with one degree of freedom for the
@@ -54,6 +54,11 @@ class Component:
     def reach(self, confidence: float) -> float:
         """The largest log-ratio between runs of one kernel on two cards, with `confidence`."""
         return t_quantile(self.freedom, confidence) * (2 * self.variance) ** 0.5 if self.variance > 0 else 0.0
+
+
+USUAL = Component(variance=math.log(1.0086) ** 2, freedom=6.2, kernels=4, cards=4)
+"""Taken where several cards judged a board's runs and nobody has measured what they add: what four H100s of one host
+added (2026-11-27, docs/cluster.md). Four H200s differed by 0.3 to 2 %, which is as much."""
 
 
 def component(log_scores: Sequence[Sequence[float]], squared_errors: Sequence[Sequence[float]]) -> Component:
@@ -100,3 +105,13 @@ def widened(score: Estimate, freedom: float, found: Component, confidence: float
     return Estimate(
         latency_ns=score.latency_ns, low_ns=max(low, sys.float_info.min), high_ns=min(high, sys.float_info.max)
     )
+
+
+def of_two_cards(ratio: Ratio, found: Component | None, confidence: float) -> Ratio:
+    """`ratio` of runs on two cards, with an interval that also covers what the cards add. Either end moves away from
+    the value by the root of the sum of squares. Unchanged without `found` or without an interval."""
+    if found is None or ratio.low is None or ratio.high is None:
+        return ratio
+    reach = found.reach(confidence)
+    down, up = (math.hypot(math.log(end / ratio.value), reach) for end in (ratio.low, ratio.high))
+    return Ratio(ratio.value, ratio.value * math.exp(-down), ratio.value * math.exp(up))

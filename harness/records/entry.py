@@ -19,6 +19,9 @@ class Entry:
     `older_source`: the judged file holds another source now. It is set only by `Store.mark_sources`. `unranked`: the
     run's own reason; a board may add more (see `ranking`). `flags`: the scanner rules that its source broke (see
     `triage`). `speed_up`: over the fastest baseline that was timed in turns with the submission.
+
+    `card`: the card that judged the run, if it says. `freedom`: the degrees of freedom of the score's interval.
+    `confidence`: that of the interval. `widened`: the interval contains what the card adds; a board sets it.
     """
 
     id: str
@@ -46,9 +49,13 @@ class Entry:
     flags: str | None = None
     submission_path: str = ""
     speed_up: float | None = None
+    card: str | None = None
+    freedom: int = 1
+    confidence: float = 0.95
     runs: int = 1
     older: bool = False
     older_source: bool = False
+    widened: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -123,7 +130,38 @@ def of_run(path: str, run: Run) -> Entry:
         flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
         submission_path=run.submission_path,
         speed_up=run.speed_up,
+        card=card_of(run),
+        freedom=freedom_of(run),
+        confidence=confidence_of(run),
     )
+
+
+def card_of(run: Run) -> str | None:
+    """The card that judged the run: its UUID, or its name in the cluster. None if the run does not say. Processors are
+    no cards."""
+    in_cluster = _told(run, "cluster", "card") if run.device.kind != "cpu" else None
+    return _told(run, "gpu", "uuid") or in_cluster
+
+
+def freedom_of(run: Run) -> int:
+    """The degrees of freedom of the score's interval. They follow from the planned processes, whatever happened
+    later."""
+    sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
+    asked = sampling.get("processes") if isinstance(sampling, dict) else None
+    had: Sequence[object] = run.measurements[0].samples_ns if run.measurements else ()
+    processes = min(asked, len(had)) if isinstance(asked, int) else len(had)
+    return max(processes - 1, 1)
+
+
+def confidence_of(run: Run) -> float:
+    found = run.config.get("confidence")
+    return found if isinstance(found, float) and 0 < found < 1 else 0.95
+
+
+def _told(run: Run, source: str, name: str) -> str | None:
+    told = run.environment.get(source)
+    found = told.get(name) if isinstance(told, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _mean(floors_ns: Sequence[float], ranking: str) -> float:

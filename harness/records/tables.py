@@ -27,14 +27,15 @@ from harness.model import Case, ClockOwner, Verdict
 from harness.records import run_file, scan
 from harness.records.entry import CaseFigures, Entry, figures_of, of_run, standing
 
-INDEX_VERSION = 16
+INDEX_VERSION = 17
 """Raise it when the tables or their contents change. An index of another version is discarded and rebuilt."""
 
 COPY = ""
 """The fault text of a file that is a copy of another file with its id: nothing is reported. It is read when the other
 one is removed."""
 
-COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
+SET_LATER = ("runs", "older", "older_source", "widened")
+COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in SET_LATER)
 GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, stamp TEXT NOT NULL);

@@ -35,8 +35,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     read = leaderboard.boards(root, problem, device)
     found: list[Part] = []
     for name, ranked in read.boards:
-        uncovered = leaderboard.cards(root, ranked) if ranked.between_cards is None else 0
-        found += board(problem, name, ranked, [*map(Prose, notes.of_cards(uncovered)), *_duels(ranked)])
+        found += board(problem, name, ranked, [*map(Prose, notes.of_cards(ranked)), *_duels(ranked)])
         if cases:
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, ranked)]
     if not found:
@@ -116,14 +115,7 @@ def _published(problem: Problem) -> list[Part]:
 
 def _duels(board: Board) -> list[str]:
     """Return advice about neighbours on a board whose runs cannot tell them apart, for the best three pairs."""
-    said = []
-    if board.between_cards is not None:
-        found = board.between_cards
-        said.append(
-            f"Several cards judged these: the intervals hold what a card adds, a standard deviation of "
-            f"{found.percent:.2g} % ({found.kernels} kernels on {found.cards} cards)."
-        )
-    return said + [
+    return [
         f"{one.submission} and {other.submission} are within {closeness(board):.0%}: "
         f"{typed('compare', other.submission, one.submission, '--duel')} tells whether one is faster."
         for one, other in close(board)[:3]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from harness.command import page
+from harness.command import page, typed
 from harness.model import OLDER_SOURCE, Problem, Unranked
 from harness.ranking.board import Board
+from harness.ranking.fleet import USUAL
 
 OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
 """The note below every table with that column, followed by the formats of the floors."""
@@ -48,13 +49,16 @@ def limit_note(formats: Iterable[str | None]) -> list[str]:
     return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
 
 
-def of_cards(cards: int) -> list[str]:
-    """Say that several cards judged a board's runs and that the intervals leave this out. Empty for one card."""
-    if cards < 2:
+def of_cards(board: Board) -> list[str]:
+    """Say that several cards judged a board's runs, and what its intervals contain for that. Empty for one card."""
+    found = board.between_cards
+    if found is None:
         return []
-    told = "Cards of one model differ: four H200s by 0.3 to 2 %, four H100s by 0.7 to 3.8 %."
-    told += " The intervals do not contain that."
-    return [f"{cards} cards judged these runs. {told}"]
+    adds = f"a standard deviation of {found.percent:.2g} %"
+    told = f"{found.kernels} kernels on {found.cards} cards"
+    if found == USUAL:
+        told = f"as on four H100s: `{typed('doctor', '--calibrate', '--fleet')}` measures it on this model"
+    return [f"{board.cards} cards judged these runs: the intervals contain what a card adds, {adds} ({told})."]
 
 
 def no_baseline(problem: Problem, ranked: Board) -> list[str]:

@@ -21,7 +21,7 @@ from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import DOUBTFUL_LABELS, Speed
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.verbs import calibration
+from harness.verbs import calibration, spread
 
 SLOWER_EXIT_CODE = 20
 INTERRUPTED = "interrupted"
@@ -128,7 +128,14 @@ def compare(root: Path, versions: Versions) -> Comparison:
     doubt.check_comparable(versions.a, versions.b)
     noise = calibration.noise(root, versions.a.device, None)
     config = load_config(root)
-    compared = comparison.compare_runs(versions.a, versions.b, noise, config.confidence, config.rank_worker_timed)
+    compared = comparison.compare_runs(
+        versions.a,
+        versions.b,
+        noise,
+        config.confidence,
+        config.rank_worker_timed,
+        spread.between(root, versions.a, versions.b),
+    )
     return replace(compared, notes=(*versions.notes, *compared.notes))
 
 

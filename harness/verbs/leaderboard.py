@@ -47,9 +47,6 @@ def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings
                 found.append(None)
             else:
                 best = index.best_before(entry)
-                if board.between_cards is not None:
-                    entry = spread.widened(root, entry, board.between_cards)
-                    best = spread.widened(root, best, board.between_cards) if best is not None else None
                 found.append(ranking.bearings(entry, board, problem.baselines, best))
         return found
 
@@ -72,11 +69,6 @@ def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:
             yield entry.submission, load_run(root / "results" / entry.path)
 
 
-def cards(root: Path, board: Board) -> int:
-    """Return how many cards judged the ranked runs, as far as the runs say."""
-    return spread.cards(run for _, run in ranked_runs(root, board))
-
-
 def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> dict[str, Any]:
     """Return the boards as data, one object for each device, and the files that are not runs. `cases`: include each
     case of the ranked runs."""
@@ -88,7 +80,7 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
             "problem_sha256": problem.sha256,
             "device": name,
             "clock": board.clock,
-            "cards": cards(root, board),
+            "cards": board.cards,
             **({"between_cards": asdict(board.between_cards)} if board.between_cards else {}),
             "ranked": [
                 {**asdict(standing.entry), **{k: v for k, v in asdict(standing).items() if k != "entry"}}
@@ -129,7 +121,4 @@ def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> l
 def _board(root: Path, index: Index, problem: Problem, folder: str) -> Board:
     worker_timed = load_config(root).rank_worker_timed
     entries = Store(root).mark_sources(index.standings(problem, folder))
-    between = spread.between(root, folder, [entry for entry in entries if entry.ranked])
-    if between is not None:
-        entries = [spread.widened(root, entry, between) for entry in entries]
-    return ranking.rank(entries, problem.baselines, worker_timed, between)
+    return ranking.rank(entries, problem.baselines, worker_timed, spread.measured(root, folder))

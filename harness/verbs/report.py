@@ -86,11 +86,6 @@ class Shelf:
         return any(sheet.baseline for sheet in self.ranked)
 
     @property
-    def cards(self) -> int:
-        """How many cards judged the ranked runs, as far as the runs say."""
-        return spread.cards(sheet.run for sheet in self.ranked if sheet.run is not None)
-
-    @property
     def in_turns(self) -> list[str]:
         """The names of the problem's own baselines that were timed in turns with the ranked submissions."""
         return list(dict.fromkeys(each.name for s in self.ranked if s.run is not None for each in s.run.baselines))
@@ -178,7 +173,7 @@ def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | N
 
 def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
     chosen = Store(root).mark_sources(index.standings(problem, slug))
-    board = rank(chosen, problem.baselines, load_config(root).rank_worker_timed)
+    board = rank(chosen, problem.baselines, load_config(root).rank_worker_timed, spread.measured(root, slug))
     standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
     runs = _runs(root / "results", problem, slug, paths, standing)
     environments = _environments(runs.values())

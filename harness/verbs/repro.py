@@ -39,10 +39,11 @@ from harness.progress import Narrate
 from harness.ranking import comparison
 from harness.ranking.comparison import Comparison
 from harness.ranking.doubt import doubt
+from harness.ranking.fleet import Component
 from harness.ranking.speed import Noise, Speed
 from harness.records.store import Store
 from harness.sandbox import tiers
-from harness.verbs import calibration
+from harness.verbs import calibration, spread
 from harness.verbs.recipe import ChangedFact, Recipe, unequal
 
 DISAGREES_EXIT_CODE = 20
@@ -140,7 +141,8 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     noise = calibration.noise(root, device, None)
     differences, rank_worker_timed = (*recipe.unlike, *_differences(then, run)), load_config(root).rank_worker_timed
     widest = recipe.config.sampling(device.kind, quick=False).most_half_width or WIDEST
-    found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed, widest)
+    between = spread.between(root, then, run)
+    found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed, widest, between)
     if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return found
     again = {"id": f"{run.id}-repro", "reproduces": then.id, "triage": triage.scan(recipe.submission.text)}
@@ -157,8 +159,9 @@ def hold(
     differences: tuple[ChangedFact, ...] = (),
     rank_worker_timed: bool = False,
     widest: float = WIDEST,
+    between_cards: Component | None = None,
 ) -> Reproduction:
-    """Compare the run `now` with the run that it reproduces."""
+    """Compare the run `now` with the run that it reproduces. `between_cards`: what a card adds, if two judged them."""
     if then.device.slug != now.device.slug:
         where = f"timed on {then.device.name} then, on {now.device.name} now"
         return Reproduction(then, now, differences, None, where)
@@ -173,7 +176,7 @@ def hold(
     doubts = [f"not ranked {' and '.join(when)}, {why}" for why, when in times.items()]
     if then.problem_sha256 != now.problem_sha256:
         doubts.append("the problem's files changed between the two, its revision did not")
-    compared = comparison.compare_runs(old, new, noise, confidence, rank_worker_timed)
+    compared = comparison.compare_runs(old, new, noise, confidence, rank_worker_timed, between_cards)
     if not doubts and _cannot_be_told(compared, widest):
         doubts.append(compared.finding.reason)
     return Reproduction(then, now, differences, compared, "; ".join(doubts) or None)

@@ -1,28 +1,23 @@
 """The spread between cards of one model. `doctor --calibrate --fleet` measures and stores it, and the intervals of runs
 include it.
 
-    the same submissions on every card ─► results/calibration/<device>.fleet.json ─► between ─► widened intervals
+    the same submissions on every card ─► results/calibration/<device>.fleet.json ─► measured ─► widened intervals
 
-Two kinds of board are left unchanged: one whose runs all come from a single card, and one of a model without a fleet
-calibration.
+Without it `fleet.USUAL` stands for it. A board whose runs all come from a single card is left unchanged.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.model import Estimate, Nanoseconds, Run, Value
+from harness.model import Nanoseconds, Run, Value
 from harness.ranking import fleet, stats
-from harness.ranking.fleet import Component
+from harness.ranking.fleet import USUAL, Component
 from harness.records import calibration_file
-from harness.records.entry import Entry
-from harness.records.run_file import load_run
+from harness.records.entry import card_of, confidence_of, freedom_of
 
 SCHEMA_VERSION = 1
 
@@ -88,34 +83,19 @@ def path_of(root: Path, device_slug: str) -> Path:
     return root / "results" / "calibration" / f"{device_slug}.fleet.json"
 
 
-def card_of(run: Run) -> str | None:
-    """Return the card that judged the run: its UUID, or its name in the cluster. None if the run does not say."""
-    return _told(run, "gpu", "uuid") or _told(run, "cluster", "card")
-
-
-def cards(runs: Iterable[Run]) -> int:
-    """Return how many cards judged these runs, as far as the runs hold UUIDs. Processors are no cards."""
-    return len({_told(run, "gpu", "uuid") for run in runs} - {None})
-
-
-def between(root: Path, device_slug: str, entries: Iterable[Entry]) -> Component | None:
-    """Return the spread that cards add to the intervals of these runs. None if one card judged all of them, or the
-    spread was not measured."""
+def measured(root: Path, device_slug: str) -> Component | None:
+    """Return what a card of this model adds, or None if nobody has measured it. Raises as `read` does."""
     known = read(root, device_slug)
-    if known is None:
+    return known.component() if known is not None else None
+
+
+def between(root: Path, a: Run, b: Run) -> Component | None:
+    """Return what the cards of two runs of one model add to their ratio. None if one card judged both, or a run does
+    not say."""
+    cards = {card_of(run) for run in (a, b)}
+    if len(cards) < 2 or None in cards or a.device.slug != b.device.slug:
         return None
-    cards = {card_of(run) for entry in entries if (run := _run(root, entry)) is not None}
-    return known.component() if len(cards) > 1 else None
-
-
-def widened(root: Path, entry: Entry, found: Component) -> Entry:
-    """Return `entry` with the spread between cards in its interval."""
-    run = _run(root, entry)
-    if run is None or run.score is None or entry.score_ns is None or entry.low_ns is None:
-        return entry
-    score = Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
-    wide = fleet.widened(score, freedom_of(run), found, confidence_of(run))
-    return replace(entry, low_ns=wide.low_ns, high_ns=wide.high_ns)
+    return measured(root, a.device.slug) or USUAL
 
 
 def squared_error(run: Run) -> float:
@@ -124,30 +104,3 @@ def squared_error(run: Run) -> float:
         return 0.0
     reach = math.log(run.score.high_ns / run.score.latency_ns)
     return (reach / stats.t_quantile(freedom_of(run), confidence_of(run))) ** 2
-
-
-def freedom_of(run: Run) -> int:
-    """Return the degrees of freedom of the score's interval. They follow from the planned processes, whatever happened
-    later."""
-    sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
-    asked = sampling.get("processes") if isinstance(sampling, dict) else None
-    had: Sequence[object] = run.measurements[0].samples_ns if run.measurements else ()
-    processes = min(asked, len(had)) if isinstance(asked, int) else len(had)
-    return max(processes - 1, 1)
-
-
-def confidence_of(run: Run) -> float:
-    found = run.config.get("confidence")
-    return found if isinstance(found, float) and 0 < found < 1 else 0.95
-
-
-def _told(run: Run, source: str, name: str) -> str | None:
-    told = run.environment.get(source)
-    found = told.get(name) if isinstance(told, dict) else None
-    return found if isinstance(found, str) else None
-
-
-def _run(root: Path, entry: Entry) -> Run | None:
-    with contextlib.suppress(ValueError):
-        return load_run(root / "results" / entry.path)
-    return None

@@ -24,6 +24,7 @@ from harness.catalog.config import load_config
 from harness.errors import PodiumError
 from harness.model import Problem, Run
 from harness.ranking.board import Board, rank
+from harness.ranking.fleet import Component
 from harness.records.entry import CaseFigures, Entry
 from harness.records.index import Index
 from harness.records.run_file import load_run
@@ -35,6 +36,7 @@ from harness.server.board.file_names import FileNames
 from harness.server.board.ledger import Ledger, Origin
 from harness.server.board.same_source import authors_to_merge, merged
 from harness.server.store import DatabaseGone
+from harness.verbs import spread
 
 LOOK_S = 2.0
 """The seconds between two looks at the folders."""
@@ -56,7 +58,7 @@ class LiveBoard:
       stands for each of its submissions, from runs in that competition only. `revision`: a text that changes whenever
       anything here changes.
     `confidence`: of the intervals. `worker_timed_too`: a board without other ranked runs may rank runs that the
-      submissions' own processes timed.
+      submissions' own processes timed. `between_cards`: what a card of this model adds, if that was measured.
     """
 
     problem: Problem
@@ -72,6 +74,7 @@ class LiveBoard:
     revision: str
     confidence: float
     worker_timed_too: bool
+    between_cards: Component | None
 
     def without(self, removed: Set[int]) -> LiveBoard:
         """Return the board without these submissions, whose files may still exist."""
@@ -87,7 +90,7 @@ class LiveBoard:
         entries = [*(standing.entry for standing in self.board.standings), *self.board.unranked]
         return replace(
             self,
-            board=rank(left(entries), self.problem.baselines, self.worker_timed_too),
+            board=rank(left(entries), self.problem.baselines, self.worker_timed_too, self.between_cards),
             records=left(self.records),
             of_competition={name: left(each) for name, each in self.of_competition.items()},
             revision=digest(self.revision, *sorted(gone)),
@@ -252,7 +255,8 @@ class Results:
             return tuple(store.mark_sources(merged(entries, of_authors, origins, problem)))
 
         entries = marked(index.standings(problem, device))
-        board = rank(entries, problem.baselines, config.rank_worker_timed)
+        between_cards = spread.measured(self.root, device)
+        board = rank(entries, problem.baselines, config.rank_worker_timed, between_cards)
         ranked = [standing.entry for standing in board.standings]
         parts = {run: origin.competition for run, origin in origins.items()}
         theirs = {name: marked(each, name) for name, each in index.standings_of(problem, device, parts).items()}
@@ -279,6 +283,7 @@ class Results:
             revision=said,
             confidence=config.confidence,
             worker_timed_too=config.rank_worker_timed,
+            between_cards=between_cards,
         )
         return {(problem.name, device): made}
 

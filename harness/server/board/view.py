@@ -210,7 +210,7 @@ def _of_competition(live: LiveBoard, competition: str) -> Board:
     entries = [standing.entry for standing in live.board.standings] + list(live.board.unranked)
     baselines = [entry for entry in entries if entry.submission in names and entry.id not in live.origins]
     theirs = [*baselines, *live.of_competition.get(competition, ())]
-    return rank(theirs, names, live.worker_timed_too)
+    return rank(theirs, names, live.worker_timed_too, live.between_cards)
 
 
 def _records(board: Board) -> tuple[Entry, ...]:
