@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -439,11 +440,13 @@ def test_a_page_that_many_share_counts_once(isolation, monkeypatch):
 
 def test_too_many_processes_are_not_taken_for_too_much_memory(monkeypatch):
     monkeypatch.setattr(footprint, "memory_bytes", lambda *_: (1 << 60, True))
-    settings = {"max_tasks": 0, "max_memory_bytes": 1, "max_files": 1, "own_uid": -1, "judge_pid": 1, "work": "/"}
+    settings = {"max_tasks": 0, "max_memory_bytes": 1, "max_files": 1, "own_uid": -1, "judge_pid": 1, "folders": ["/"]}
     with subprocess.Popen(["sleep", "60"]) as other:
         assert keeper._excess(settings)[0] == "had more than 0 processes and threads at once"
         settings["max_tasks"] = 1000
         assert keeper._excess(settings) == ("took more than 0.0 GB of memory", keeper.MAX_SHARE_WHEN_COUNTING)
+        monkeypatch.setattr(keeper, "MAX_MAPPINGS", 1)
+        assert keeper._excess(settings)[0] == "had more than 1 mappings of memory at once"
         other.kill()
 
 
@@ -549,6 +552,60 @@ def test_memory_that_several_may_share_counts_as_well(isolation, monkeypatch, ki
     assert not Path(f"/dev/shm/podium-test-{os.getpid()}").exists()
 
 
+MAP_WITHOUT_HOLDING = """
+        import ctypes
+        def map_without_holding(fd):  # mmap.mmap keeps a copy of it open
+            kinds = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+            function = ctypes.CFUNCTYPE(ctypes.c_void_p, *kinds)(("mmap", ctypes.CDLL(None)))
+            assert function(None, 4096, 3, 1, fd, 0) != ctypes.c_void_p(-1).value  # PROT_READ | PROT_WRITE, MAP_SHARED
+"""
+HIDDEN_MEMORY = {
+    "of a closed memfd": """
+        for _ in range(40):
+            fd = os.memfd_create("x")
+            os.write(fd, bytes(10_000_000))
+            map_without_holding(fd)
+            os.close(fd)
+    """,
+    "of a removed file of /dev/shm": """
+        fd = os.open("/dev/shm/podium-test", os.O_RDWR | os.O_CREAT)
+        os.unlink("/dev/shm/podium-test")
+        for _ in range(40):
+            os.write(fd, bytes(10_000_000))
+    """,
+    "in no page table": """
+        for _ in range(40):
+            held.append(mmap.mmap(-1, 10_000_000))
+            held[-1].write(bytes(10_000_000))
+            held[-1].madvise(mmap.MADV_DONTNEED)
+    """,
+    "of page tables": """
+        held.append(mmap.mmap(-1, 100_000 << 21, mmap.MAP_PRIVATE | MAP_NORESERVE, mmap.PROT_READ))
+        held[-1].madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, 100_000 << 21, 1 << 21):
+            held[-1][at]
+    """,
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a mapped file that nobody has open")
+@pytest.mark.parametrize("kind", HIDDEN_MEMORY)
+def test_memory_that_is_in_no_open_file_and_no_page_counts_as_well(isolation, monkeypatch, kind):
+    if "/dev/shm" in kind and (isolation.bubblewrap or not isolation.own_uid):
+        pytest.skip("it may not write to /dev/shm, or has one of its own")
+    monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
+    program = f"""
+        import mmap, os, time
+        held, MAP_NORESERVE = [], 0x4000
+        {MAP_WITHOUT_HOLDING.strip()}
+        {textwrap.indent(textwrap.dedent(HIDDEN_MEMORY[kind]), " " * 8).strip()}
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert "of memory" in (inside.enclosure.excess() or "")
+
+
 def test_one_process_alone_is_refused_too_much_memory(isolation, monkeypatch):
     monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
     program = """
@@ -575,6 +632,37 @@ def test_a_process_that_fills_the_disk_is_ended_and_it_is_said_why(isolation, mo
         assert inside.enclosure.wait(300) == -signal.SIGKILL
         assert inside.enclosure.excess() == "wrote more than 0.1 GB to disk"
     assert not inside.folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a mapped file that nobody has open")
+def test_a_removed_file_that_is_mapped_and_closed_is_on_the_disk_all_the_same(isolation, monkeypatch):
+    monkeypatch.setattr("harness.sandbox.enclosure.MAX_DISK_BYTES", 50_000_000)
+    program = f"""
+        import os, time
+        {MAP_WITHOUT_HOLDING.strip()}
+        for _ in range(10):
+            fd = os.open("x", os.O_RDWR | os.O_CREAT)
+            os.unlink("x")
+            os.write(fd, bytes(10_000_000))
+            os.fsync(fd)
+            map_without_holding(fd)
+            os.close(fd)
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "wrote more than 0.1 GB to disk"
+
+
+def test_a_removed_file_that_many_processes_have_open_counts_once(tmp_path):
+    """As tempfile's is in a pool of processes, which inherit it."""
+    with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as file:
+        file.write(bytes(1_000_000))
+        with subprocess.Popen(["sleep", "60"], pass_fds=(file.fileno(),)) as other:
+            family, device = {os.getpid(), other.pid}, os.stat(tmp_path).st_dev
+            once = footprint.bytes_without_a_name(device, {other.pid}, -1)
+            assert 1_000_000 <= once <= footprint.bytes_without_a_name(device, family, -1) < once + 1_000_000
+            other.kill()
 
 
 @pytest.mark.slow

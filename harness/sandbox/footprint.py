@@ -3,6 +3,7 @@ directories. Processes and files that vanish meanwhile are left out.
 
     family = descendants(pid, process_table())
     tasks(family)                 processes and threads
+    mappings(family, ...)         how many, and the removed files that they hold
     memory_bytes(family, ...)     pages in memory, each counted once
     statuses(folder)              every file and directory
 
@@ -17,10 +18,12 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 SHARED_MEMORY = "/dev/shm"
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
+_IN_MEMORY = (b"/memfd:", b"/dev/zero", b"/dev/shm/")  # /dev/zero: shared memory without a file, mmap(2)
 LONGEST_COUNT_S = 5.0
 """Processor seconds that counting single pages may take: 16 us for a mapped megabyte (AMD EPYC, 2026-11-22)."""
 
@@ -29,6 +32,7 @@ _KIB = 1 << 10
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
 
 Table = dict[int, list[int]]
+Removed = dict[tuple[int, int], int]  # the bytes of files, by device and inode
 
 
 def process_table() -> Table:
@@ -91,22 +95,56 @@ def open_files(family: set[int], enough: int) -> int:
     return count
 
 
-def memory_bytes(family: set[int], judge_pid: int, uid: int, limit_bytes: int) -> tuple[int, bool]:
+def mappings(family: set[int], uid: int, enough: int) -> tuple[int, dict[int, int], Removed]:
+    """The number of mappings, and the removed files that they hold, in memory (by inode) and elsewhere: such a file
+    stays when nobody has it open. Reading ends above `enough`. Shared memory without a file is a removed file.
+
+    Files are left out where this process may not look at them: that takes root (proc_pid_map_files(5)). `uid`: the
+    family's own user id, or negative.
+    """
+    count, in_memory, elsewhere, known = 0, dict[int, int](), Removed(), set[tuple[bytes, bytes]]()
+    for pid in family:
+        with contextlib.suppress(OSError), _rights_to_look(pid, uid), open(f"/proc/{pid}/maps", "rb") as lines:
+            for line in lines:
+                count += 1
+                if not line.endswith(b" (deleted)\n"):
+                    continue
+                place, _, _, device, inode, path = line.split(maxsplit=5)
+                if (device, inode) not in known:
+                    start, end = (int(address, 16) for address in place.split(b"-"))
+                    with contextlib.suppress(OSError):
+                        status = os.stat(f"/proc/{pid}/map_files/{start:x}-{end:x}")
+                        known.add((device, inode))
+                        size = status.st_blocks * BLOCK_BYTES if status.st_nlink == 0 else 0
+                        if path.startswith(_IN_MEMORY):
+                            in_memory[status.st_ino] = size
+                        else:
+                            elsewhere[status.st_dev, status.st_ino] = size
+        if count > enough:
+            break
+    return count, in_memory, elsewhere
+
+
+def memory_bytes(
+    family: set[int], judge_pid: int, uid: int, limit_bytes: int, removed: Mapping[int, int] = MappingProxyType({})
+) -> tuple[int, bool]:
     """Bytes of memory without a file on disk that the family maps or keeps in memfds, and whether its pages were
-    counted.
+    counted. Page tables count too.
 
     Pages are counted only if the family may have more than `limit_bytes`, because that is slow. Otherwise the result is
     an upper bound: a page counts for each process that maps it. The mapped part of a memfd counts twice either way. The
     judge's own memfds are left out: they hold inputs and outputs. `uid`: the family's own user id, or negative.
+    `removed`: the bytes of files in memory that are mapped, by inode. Their pages need not be in any page table.
     """
     the_judge_s = dict(_files_in_memory(judge_pid, -1))
     files = {number: size for pid in family for number, size in _files_in_memory(pid, uid) if number not in the_judge_s}
     unmapped, not_theirs = sum(files.values()), sum(the_judge_s.values())
+    closed = sum(size for number, size in removed.items() if number not in files and number not in the_judge_s)
     bounds = {pid: bound for pid in family if (bound := _mapped_bound_bytes(pid, not_theirs)) is not None}
-    at_most = unmapped + sum(bounds.values())
+    at_most = unmapped + closed + sum(bounds.values())
     if at_most <= limit_bytes:
         return at_most, False
-    return unmapped + _mapped_bytes(bounds, not_theirs, uid, limit_bytes - unmapped), True
+    return unmapped + _mapped_bytes(bounds, not_theirs, uid, limit_bytes - unmapped, closed), True
 
 
 def files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
@@ -144,17 +182,18 @@ def statuses(folder: str) -> Iterator[os.stat_result]:
                     yield status
 
 
-def bytes_without_a_name(device: int, family: set[int], uid: int) -> int:
-    """Bytes of removed files on `device` that are still open in one of these processes. `uid`: their own user id, or
-    negative."""
-    total = 0
+def bytes_without_a_name(device: int, family: set[int], uid: int, mapped: Removed | None = None) -> int:
+    """Bytes of removed files on `device` that are still open in one of these processes, or `mapped`. Each counts once.
+    `uid`: their own user id, or negative."""
+    found = Removed(mapped or {})
     for pid in family:
         with contextlib.suppress(OSError), _rights_to_look(pid, uid):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     status = os.stat(f"/proc/{pid}/fd/{fd}")
-                    total += status.st_blocks * BLOCK_BYTES if status.st_nlink == 0 and status.st_dev == device else 0
-    return total
+                    if status.st_nlink == 0:
+                        found[status.st_dev, status.st_ino] = status.st_blocks * BLOCK_BYTES
+    return sum(size for (where, _), size in found.items() if where == device)
 
 
 def _state(pid: int) -> list[bytes]:
@@ -171,15 +210,16 @@ def _mapped_bound_bytes(pid: int, not_theirs: int) -> int | None:
         with open(f"/proc/{pid}/statm", "rb") as statm:
             fields = statm.read().split()
         private = (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
-        with open(f"/proc/{pid}/status", "rb") as status:  # bytes: the name in it may contain any character
-            shared = _kib(status.read(), b"RssShmem:") or 0
+        status = _read(f"/proc/{pid}/status")  # bytes: the name in it may contain any character
     except (OSError, ValueError, IndexError):
         return None
-    return private + max(shared - not_theirs, 0)
+    shared, tables = (_kib(status, name) or 0 for name in (b"RssShmem:", b"VmPTE:"))
+    return private + tables + max(shared - not_theirs, 0)
 
 
-def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int) -> int:
-    """The memory that these processes map together, each page counted once. Counting ends above `enough`.
+def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int, closed: int) -> int:
+    """The memory that these processes map together, each page counted once. Counting ends above `enough`. `closed`:
+    bytes of shared memory that are mapped, in a page table or not.
 
     The upper bound is used for processes whose pages may not be counted, and for those that time does not allow for.
     """
@@ -193,15 +233,15 @@ def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int
             bound += at_most
         else:
             private, shared = private + pages[0], shared + pages[1]
-        if private + max(shared - not_theirs, 0) + bound > enough:
+        if private + max(shared - not_theirs, closed) + bound > enough:
             break
-    return private + max(shared - not_theirs, 0) + bound
+    return private + max(shared - not_theirs, closed) + bound
 
 
 def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
-    """Private and shared memory without a file on disk. A page mapped by several processes counts with its share:
-    Pss_Anon and Pss_Shmem, proc_pid_smaps(5). None if unknown: the process is gone or forbids it, or Linux is older
-    than 5.4."""
+    """Private and shared memory without a file on disk. Page tables are private. A page mapped by several processes
+    counts with its share: Pss_Anon and Pss_Shmem, proc_pid_smaps(5). None if unknown: the process is gone or forbids
+    it, or Linux is older than 5.4."""
     path = f"/proc/{pid}/smaps_rollup"
     try:
         try:
@@ -211,10 +251,11 @@ def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
                 return None
             with _looking_as(uid):
                 text = _read(path)
+        tables = _kib(_read(f"/proc/{pid}/status"), b"VmPTE:") or 0
     except OSError:
         return None
     private, shared = _kib(text, b"Pss_Anon:"), _kib(text, b"Pss_Shmem:")
-    return None if private is None or shared is None else (private, shared)
+    return None if private is None or shared is None else (private + tables, shared)
 
 
 def _rights_to_look(pid: int, uid: int) -> contextlib.AbstractContextManager[None]:
@@ -262,13 +303,13 @@ def _kib(text: bytes, name: bytes) -> int | None:
 
 
 def _files_in_memory(pid: int, uid: int) -> list[tuple[int, int]]:
-    """The inode and the bytes of each memfd that is open in a process."""
+    """The inode and the bytes of each memfd and each removed file of /dev/shm that is open in a process."""
     found = []
     with contextlib.suppress(OSError), _rights_to_look(pid, uid):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 path = f"/proc/{pid}/fd/{fd}"
-                if os.readlink(path).startswith("/memfd:"):
-                    status = os.stat(path)
+                name, status = os.readlink(path), os.stat(path)
+                if name.startswith("/memfd:") or (name.startswith(f"{SHARED_MEMORY}/") and status.st_nlink == 0):
                     found.append((status.st_ino, status.st_blocks * BLOCK_BYTES))
     return found

@@ -50,6 +50,10 @@ MAX_OPEN_FILES = 100_000
 """Limit on the open files of all processes together. Checking each takes 12 us (AMD EPYC, 2026-11-21), so millions
 would take minutes."""
 
+MAX_MAPPINGS = 1_000_000
+"""Limit on the mappings of all processes together. The kernel keeps some 0.7 KB for each, and reading one takes 0.5
+us (AMD EPYC, 2026-11-28). A process with torch has 350."""
+
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
 _HANDLED = {signal.SIGCHLD, signal.SIGTERM}
 
@@ -142,24 +146,30 @@ def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
     if footprint.tasks(family) > int(settings["max_tasks"]):
         return f"had more than {settings['max_tasks']} processes and threads at once", share
     uid, max_bytes, max_files = (int(settings[name]) for name in ("own_uid", "max_memory_bytes", "max_files"))
+    mappings, in_memory, elsewhere = footprint.mappings(family, uid, MAX_MAPPINGS)
+    if mappings > MAX_MAPPINGS:
+        return f"had more than {MAX_MAPPINGS:,} mappings of memory at once", share
     try:
         files, bytes_of_files = footprint.files_and_bytes_in_shared_memory(uid)
     except OSError as error:
         return _cannot_look(error), share
-    mapped, counted = footprint.memory_bytes(family, int(settings["judge_pid"]), uid, max_bytes - bytes_of_files)
+    rest = max_bytes - bytes_of_files
+    mapped, counted = footprint.memory_bytes(family, int(settings["judge_pid"]), uid, rest, in_memory)
     if counted:
         share = MAX_SHARE_WHEN_COUNTING
     if bytes_of_files + mapped > max_bytes:
         return f"took more than {max_bytes / 1e9:.1f} GB of memory", share
     if files > max_files:
         return _too_many_files(max_files), share
-    return _excess_on_disk(settings["folders"], int(settings["max_disk_bytes"]), max_files, family, uid), share
+    disk = os.stat(settings["folders"][0]).st_dev
+    nameless = footprint.bytes_without_a_name(disk, family, uid, elsewhere)
+    return _excess_on_disk(settings["folders"], int(settings["max_disk_bytes"]), max_files, nameless), share
 
 
-def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: set[int], uid: int) -> str | None:
-    """Check the files in `folders`, which lie on one disk. They are counted each time: the free space of the file
-    system shows nothing while other programs free some."""
-    files = size = 0
+def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, nameless_bytes: int) -> str | None:
+    """Check the files in `folders`, which lie on one disk, with those without a name. They are counted each time: the
+    free space of the file system shows nothing while other programs free some."""
+    files, size = 0, nameless_bytes
     try:
         for folder in folders:
             for status in footprint.statuses(folder):
@@ -168,7 +178,6 @@ def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: 
                     return _too_many_files(max_files)
     except OSError as error:
         return _cannot_look(error)
-    size += footprint.bytes_without_a_name(os.stat(folders[0]).st_dev, family, uid)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 
