@@ -6,10 +6,10 @@ Takes no time.
     {"device", "date", "torch", "triton", "null_us"}     the conditions of the lines below it
     {"problem", "variant", "case", "floor_us", "us"}     "error" instead of "us" if there is no time
 
-A bundled kernel's cell is its latency in the latest ranked run under results/published on that device, by the judge's
-clock, with the share of the limit (floor / latency). The number after the dot is its time by a pair of events in the
-worker: in the run's own pilot or, without such a run, in bench/tune.py's process. Rivals are not submissions, so they
-have only times by events, which are longer by a launch. Worker-timed runs are left out.
+A bundled kernel's cell is its latency, by the judge's clock, in the run under results/published that stands for it on
+that device's board, with the share of the limit (floor / latency). The number after the dot is its time by a pair of
+events in the worker: in the run's own pilot or, without such a run, in bench/tune.py's process. Rivals are not
+submissions, so they have only times by events, which are longer by a launch. Worker-timed runs are left out.
 
 A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME". Of a submission's variants only the one without
 options counts: it is `custom_kernel`. If a line occurs twice, the later one counts. Rewrites both pages between their
@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tabulate
 
 from harness.model import Case, ClockOwner, Run, of_limit, told_apart
-from harness.records.entry import of_run
+from harness.records.entry import of_run, standing
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.figures import percent
@@ -171,14 +171,18 @@ def same_code(one: bytes, other: bytes) -> bool:
 
 
 def published(device: str) -> dict[str, Run]:
-    """The latest ranked run by the judge's clock of each kernel under results/published."""
-    found: dict[str, Run] = {}
-    for path in (ROOT / "results" / "published").glob("*/*/*.json"):
+    """The run by the judge's clock that stands for each kernel on its board, of those under results/published. Where
+    no run is of the problem's present revision, that of its latest one."""
+    runs: dict[str, list[Run]] = {}
+    for path in sorted((ROOT / "results" / "published").glob("*/*/*.json")):
         run = load_run(path)
-        kernel = f"{run.problem}/{run.submission}"
         if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
-            if kernel not in found or found[kernel].started_at < run.started_at:
-                found[kernel] = run
+            runs.setdefault(f"{run.problem}/{run.submission}", []).append(run)
+    found = {}
+    for kernel, each in runs.items():
+        latest = max(each, key=lambda run: run.started_at).problem_sha256
+        by_id = {run.id: run for run in each if run.problem_sha256 == latest}
+        found[kernel] = by_id[standing([of_run("", run) for run in by_id.values()]).id]
     return found
 
 

@@ -128,6 +128,11 @@ class TestWhereAnOutputLies:
         static.fill_(7)
         assert torch.equal(world.at(output), before), "what is written later is not in it"
 
+    def test_an_output_whose_memory_holds_negated_values_has_its_values(self, world):
+        made = torch.tensor([1.0, -2.0, 3.0])
+        outputs = world.call(lambda data: (torch._neg_view(made), made), (torch.ones(3),))["outputs"]
+        assert [world.at(output).tolist() for output in outputs] == [[-1, 2, -3], [1, -2, 3]]
+
     def test_state_stays_where_it_is(self, world):
         (output,) = world.call(lambda data: data[1].mul_(2), (torch.ones(3), torch.ones(9)), state=[1])["outputs"]
         assert output["offset"] == world.specs[1].offset and "copied" not in output

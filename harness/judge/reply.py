@@ -20,6 +20,10 @@ MOST_OUTPUTS = 16
 """Outputs of a call. worker/outputs describes no more."""
 
 
+MOST_NAME = 500
+"""Characters of a type's, dtype's or device's name. worker/outputs cuts longer ones."""
+
+
 class Fault(Exception):
     """Ends the evaluation with a verdict and a sentence."""
 
@@ -45,11 +49,11 @@ def _emulated(chip: str) -> str:
 class OutputDescription(_Reply):
     """The worker's description of one returned value."""
 
-    type: str
-    dtype: str | None = None
+    type: str = Field(max_length=MOST_NAME)
+    dtype: str | None = Field(default=None, max_length=MOST_NAME)
     shape: list[int] | None = None
     stride: list[int] | None = None
-    device: str | None = None
+    device: str | None = Field(default=None, max_length=MOST_NAME)
     region: Literal["arena", "pool"] = "arena"
     offset: int | None = None
     copied: bool = False

@@ -69,6 +69,8 @@ class Outputs:
             if not self._several and issubclass(_type(output), tuple):  # a named tuple, such as torch.sort's
                 self._returned, self._several = list(tuple.__iter__(output)), True
             self._returned = [_dense(member) for member in self._returned]
+        elif any(_type(member) is _Tensor and _is_neg(member) for member in self._returned):
+            self._returned = [_positive(member) for member in self._returned]
         self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
 
     def describe(self, output: Any) -> dict[str, Any]:
@@ -122,13 +124,17 @@ class Outputs:
         return {"offset": offset, "copied": True}
 
 
+def _positive(output: Any) -> Any:
+    """Return `output`, or a copy if its memory holds negated values, as that of `x.conj().imag` does."""
+    return output.resolve_neg() if _type(output) is _Tensor and _is_neg(output) else output
+
+
 def _dense(output: Any) -> Any:
     """Return `output`, or a contiguous copy if some of its elements share memory, or if its memory holds negated
     values."""
     if _type(output) is not _Tensor or output.layout is not _strided:
         return output
-    if _is_neg(output):
-        output = output.resolve_neg()
+    output = _positive(output)
     if _is_contiguous(output):
         return output
     return output if is_apart(output.shape, _stride(output)) else _contiguous(output)
