@@ -319,3 +319,18 @@ def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy
     assert code == 20 and document["verdict"] == "slower" and "pair 4 of 4" in err
     assert len(document["samples"][0]["a_samples_ns"]) == 4
     assert document["a"]["run"].endswith("-old") and document["b"]["run"].endswith("-new")
+
+
+def test_runs_of_an_older_revision_are_named_by_compare_and_in_the_list(podium, store, toy_root):
+    from harness import catalog
+
+    present = catalog.load_problem(toy_root, "double").sha256
+    store("old", OLD)
+    store("new", NEW, problem_sha256=present, id="20260102T000000-abcdef-new")
+    listed = {row.split()[1]: row for row in podium("show", "double")[1].splitlines() if "abcdef" in row}
+    of_older = {name: "of an older revision" in row for name, row in listed.items()}
+    assert of_older == {"20260101T000000-abcdef-old": True, "20260102T000000-abcdef-new": False}
+    store("other", OLD)
+    assert "other and old: of an older revision of the problem" in podium("compare", "other", "old")[1]
+    store("one", OLD, problem_sha256=present)
+    assert "of an older revision" not in podium("compare", "one", "new")[1]

@@ -26,7 +26,8 @@ def runs(entries: Sequence[Entry], without_file: Container[str] = ()) -> list[Pa
     for entry in entries:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
         words = outcome(entry.verdict, entry.unranked)
-        unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
+        reasons = (Unranked.OLDER if entry.older else None, entry.unranked)
+        unranked = ", ".join(filter(None, reasons)) if entry.verdict is Verdict.ACCEPTED else None
         figure = microseconds(score) if score else ""
         source = OLDER_SOURCE if entry.older_source else NO_FILE if entry.submission_path in without_file else CURRENT
         rows.append([entry.id, entry.problem, entry.device, words, unranked, figure, source])

@@ -6,6 +6,7 @@ take_latest ──────► Versions ─► duel         on this machine's
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
 from harness.command import typed
-from harness.errors import judging
+from harness.errors import PodiumError, judging
 from harness.model import Device, Run, Submission, Verdict
 from harness.ranking import comparison, doubt
 from harness.ranking.comparison import Comparison, PairedMeasurement
@@ -136,7 +137,17 @@ def compare(root: Path, versions: Versions) -> Comparison:
         config.rank_worker_timed,
         spread.between(root, versions.a, versions.b),
     )
-    return replace(compared, notes=(*versions.notes, *compared.notes))
+    older = [name for name, run in zip(compared.names, (versions.a, versions.b), strict=True) if _is_older(root, run)]
+    told = [f"{' and '.join(older)}: of an older revision of the problem, and not on its board"] if older else []
+    return replace(compared, notes=(*versions.notes, *told, *compared.notes))
+
+
+def _is_older(root: Path, run: Run) -> bool:
+    """Whether other files than the problem's present ones judged the run. False where the problem is not here."""
+    with contextlib.suppress(PodiumError):
+        problem = catalog.problem_of(root, run)
+        return (run.problem_revision, run.problem_sha256) != (problem.revision, problem.sha256)
+    return False
 
 
 def duel(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import catalog
+from harness.errors import PodiumError
 from harness.model import Run
-from harness.records.entry import Entry
+from harness.records.entry import Entry, of_present
 from harness.records.store import Store, is_of
 
 
@@ -19,11 +21,17 @@ def one(root: Path, run: str) -> Run:
 
 def every(root: Path, problem: str | None = None) -> tuple[list[Entry], list[tuple[str, str]]]:
     """Return all stored runs, or those of one problem, the latest last, each marked if its file holds another source
-    now. Also return the files in results/ that are not runs, each with the reason."""
+    now, or if the problem has changed since. Also return the files in results/ that are not runs, each with the
+    reason."""
     store = Store(root)
     with store.index() as index:
-        found = [run for run in index.runs() if problem in (None, run.problem)]
-        return store.mark_sources(found), index.faults()
+        found = store.mark_sources([run for run in index.runs() if problem in (None, run.problem)])
+        present = {}
+        for name in {run.problem for run in found}:
+            with contextlib.suppress(PodiumError):  # a problem that is not here any more
+                present[name] = catalog.load_problem(root, name)
+        found = [of_present(run, present[run.problem]) if run.problem in present else run for run in found]
+        return found, index.faults()
 
 
 def without_file(root: Path, entries: Sequence[Entry]) -> set[str]:
