@@ -131,7 +131,7 @@ again:
 
 typed   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 unknown := $(firstword $(filter-out $(VARIABLES) -*-command-variables-*-,$(typed)))
-$(if $(unknown),$(error unknown variable $(unknown): there are $(VARIABLES)))
+$(if $(unknown),$(error unknown variable $(unknown): there are $(VARIABLES). ARGS takes options: ARGS='--case 1'))
 
 mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE) $(SERVER),$(MAKECMDGOALS)))
 $(if $(mistyped),$(error unknown target $(mistyped): see make help))

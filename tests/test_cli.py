@@ -454,6 +454,7 @@ def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch)
     [
         (("eval", "duoble"), "did you mean double?"),
         (("leaderboard", "doubl"), "did you mean double?"),
+        (("show", "doubl"), "did you mean double?"),
         (("evla", "double"), "did you mean eval?"),
         (("eval", "double", "--devcie", "cpu"), "--device"),
         (("eval", "double", "nowhere.py"), "no file nowhere.py"),

@@ -128,7 +128,8 @@ def test_a_star_in_submission_is_expanded(checkout):
 def test_an_unknown_variable_is_refused_by_name_before_anything_is_done(checkout, typed):
     result = make(checkout, "eval", "PROBLEM=mla", f"{typed}=mla")
     assert result.returncode == 2 and result.stdout == ""
-    assert f"unknown variable {typed}: there are {' '.join(VARIABLES)}.  Stop.\n" in result.stderr
+    options = "ARGS takes options: ARGS='--case 1'"
+    assert f"unknown variable {typed}: there are {' '.join(VARIABLES)}. {options}.  Stop.\n" in result.stderr
 
 
 def test_a_mistyped_target_is_refused_before_any_other_is_made(checkout):

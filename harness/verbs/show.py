@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import catalog
-from harness.errors import PodiumError
+from harness.errors import PodiumError, UsageError, nearest
 from harness.model import Run
 from harness.records.entry import Entry, of_present
 from harness.records.store import Store, is_of
@@ -16,7 +16,15 @@ from harness.records.store import Store, is_of
 def one(root: Path, run: str) -> Run:
     """Return the run that `run` names: its id, a unique part of the id, or a submission's name for the latest run of
     its latest source. Raises UsageError."""
-    return Store(root).read(run)
+    try:
+        return Store(root).read(run)
+    except UsageError as error:
+        meant = (
+            None if error.hint and error.hint.startswith("did you mean") else nearest(run, catalog.problem_names(root))
+        )
+        if meant is None:
+            raise
+        raise UsageError(error.message, f"did you mean {meant}?") from None
 
 
 def every(root: Path, problem: str | None = None) -> tuple[list[Entry], list[tuple[str, str]]]:
