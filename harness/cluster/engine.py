@@ -89,7 +89,7 @@ def check_token() -> None:
     if token() is None:
         raise InfrastructureError(
             f"there is no token here: neither RAY_AUTH_TOKEN nor {token_file()}",
-            "copy the file from the head's machine",
+            f"copy the file from the head's machine; `{typed('node', '--head')}` begins a cluster and makes one",
         )
 
 

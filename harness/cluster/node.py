@@ -115,9 +115,10 @@ def _note(address: str | None, ip: str | None, port: int, narrate: Narrate) -> N
     if address is None:
         here = ip or _found_by_ray()
         address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
-        narrate(f"other machines join by: {typed('node', '--address', address)}")
         if here.startswith("127."):
-            narrate(f"{here} is reached from this machine alone: for others give --ip")
+            narrate(f"{here} is reached from this machine alone: for others, --ip takes another address of it")
+        else:
+            narrate(f"other machines join by: {typed('node', '--address', address)}")
     path = engine.joined_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
