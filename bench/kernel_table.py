@@ -80,6 +80,9 @@ class Judged(NamedTuple):
 Runs = dict[str, dict[str, Judged]]
 """By kernel and case."""
 
+Dates = dict[str, dict[str, str]]
+"""When a case was measured by events, by kernel and case."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,14 +105,14 @@ def generated(files: Sequence[Path]) -> dict[str, str]:
     """The tables of each page of docs/, from `files` and the published runs."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     times: Times = {}
-    dates: dict[str, str] = {}
+    dates: Dates = {}
     nulls: dict[str, float] = {}
     for row in rows:
         if "device" in row:
             measured_on = row
         elif "us" in row and (" " not in row["variant"] or "/rival " in row["variant"]):
             times.setdefault(row["variant"], {})[row["case"]] = (row["us"], row["floor_us"])
-            dates[row["variant"]] = measured_on["date"]
+            dates.setdefault(row["variant"], {})[row["case"]] = measured_on["date"]
             nulls[row["variant"]] = measured_on["null_us"]
     runs = published(measured_on["device"])
     judged = {kernel: latencies(run) for kernel, run in runs.items()}
@@ -129,10 +132,15 @@ def machine(measured_on: dict[str, Any], nulls: dict[str, float]) -> str:
     )
 
 
-def days(dates: dict[str, str]) -> str:
-    """The dates of the measurements by events."""
-    usual, *others = (date for date, _ in Counter(dates.values()).most_common())
-    rows = [[date, kernels] for date in others for kernels in measured_at(date, dates)]
+def days(dates: Dates) -> str:
+    """The dates of the measurements by events. A kernel stands at that of most of its cases; the rest are counted."""
+    found = {kernel: Counter(cases.values()).most_common() for kernel, cases in dates.items()}
+    most = {kernel: each[0][0] for kernel, each in found.items()}
+    usual, *others = (date for date, _ in Counter(most.values()).most_common())
+    rows = [[date, kernels] for date in others for kernels in measured_at(date, most)]
+    for kernel, each in found.items():
+        problem, name = kernel.replace("rival ", "").split("/", 1)
+        rows += [[date, f"{problem} ({name}), {cases} of {len(dates[kernel])} cases"] for date, cases in each[1:]]
     rows.append([usual, "all others"])
     return tabulate.tabulate(rows, ["by events on", "kernels"], tablefmt="pipe", disable_numparse=True)
 

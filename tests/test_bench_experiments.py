@@ -265,6 +265,13 @@ def test_a_kernel_s_cell_has_the_judged_figure_first_and_the_events_beside():
     assert kernel_table.cell((25.0, 10.0)) == "25.0 (40 %)" and kernel_table.cell(None, judged) == ""
 
 
+def test_cases_that_were_measured_on_another_day_than_the_rest_of_their_kernel_s_have_a_row_of_their_own():
+    dates = {"mla/mine": {"a": "09-01", "b": "09-01"}, "mla/rival theirs": {"a": "09-02", "b": "09-01", "c": "09-02"}}
+    _, _, *rows = kernel_table.days(dates).splitlines()
+    told = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows]
+    assert told == [["09-02", "mla (theirs)"], ["09-01", "mla (theirs), 1 of 3 cases"], ["09-01", "all others"]]
+
+
 def test_e5_s_calls_are_timed_as_an_evaluation_times_them(tmp_path, cpu):
     made = one_pass(tmp_path)
     task, raw = e5.Task(*made, tmp_path / "submissions" / "bench" / "mine.py"), []
