@@ -872,6 +872,16 @@ def test_rows_that_differ_by_the_types_of_arguments_say_the_types():
     ]
 
 
+def test_types_of_a_tuple_are_those_of_its_members():
+    kernels = [
+        kernel(vgprs=vgprs, arguments={"t": f"(*{q}, 16-aligned; 1)"}) for vgprs, q in ((64, "bf16"), (90, "fp32"))
+    ]
+    assert [row[1] for row in rows_of(table_of(*kernels))[1:]] == [
+        *("split_kv", "(*bf16; integer)"),
+        *("split_kv", "(*fp32; integer)"),
+    ]
+
+
 def test_where_only_the_case_differs_the_case_is_named_by_what_it_does_not_share():
     shown = table_of(kernel(cases=("batch=4 kv=1024",)), kernel(cases=("batch=4 kv=8192", "batch=4 kv=9"), vgprs=90))
     assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "in kv=1024", "split_kv", "in kv=8192 and 1 more"]

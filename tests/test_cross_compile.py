@@ -269,6 +269,22 @@ def custom_kernel(data):
     return x
 '''
 
+TUPLES = '''
+"""A kernel that is given its tensors and sizes in tuples."""
+import torch, triton, triton.language as tl
+
+@triton.jit
+def copy(ends, n, sizes, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for row in range(sizes[1]):
+        tl.store(ends[1] + row * sizes[0] + i, tl.load(ends[0] + i, mask=i < n), mask=i < n)
+
+def custom_kernel(data):
+    x = torch.empty(64, device="cuda")
+    copy[(1,)]((x, x[1:]), 60, (64, 1), BLOCK=64)
+    return x
+'''
+
 AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0}
 """Files that are compiled three kernels at a time as well, and how many kernels are then compiled by themselves: those
 that host code asks for after it has looked at a compiled one, or in a call that is not its first."""
@@ -284,6 +300,8 @@ def documents(tmp_path_factory):
     jobs |= {f"habits {target}": ("prefill", target, str(folder / "habits.py")) for target in ("gfx1100", "sm_90")}
     (folder / "once.py").write_text(ONCE)
     jobs |= {"once": ("prefill", "gfx942", str(folder / "once.py"))}
+    (folder / "tuples.py").write_text(TUPLES)
+    jobs |= {"tuples": ("prefill", "sm_90", str(folder / "tuples.py"))}
     jobs |= {f"{name}, at once": jobs[name] for name in AT_ONCE}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
     jobs |= {"late": ("prefill", "gfx942", str(folder / "habits.py"))}
@@ -336,6 +354,15 @@ def test_each_specialisation_is_compiled_once_and_names_its_cases(documents):
     assert unaligned["arguments"]["x"] == "*bf16, under 2 GiB"
     assert aligned["line"] == line_of(KERNELS, "def copy") and len(aligned["cases"]) == CASES
     assert len(set(aligned["cases"])) == CASES
+
+
+@pytest.mark.slow(ci=True)
+def test_a_tuple_is_an_argument_whose_members_have_types_of_their_own(documents):
+    document = documents["tuples"]
+    assert document["fault"] is None
+    (kernel,) = document["kernels"]
+    assert kernel["fault"] is None and len(set(kernel["cases"])) == CASES
+    assert kernel["arguments"] == {"ends": "(*fp32, 16-aligned; *fp32)", "n": "i32", "sizes": "(i32, 16-aligned; 1)"}
 
 
 def test_resources_are_read_from_the_code(documents):

@@ -183,19 +183,17 @@ class TritonCompiler:
 
     def _described(self, src: Any, target: Any, options: dict[str, Any]) -> TritonKernel:
         parameters = src.fn.params
-        specialised = {path[0]: getattr(value, "value", value) for path, value in src.constants.items()}
-        configuration = {p.name: readable(specialised[p.num]) for p in parameters if p.is_constexpr}
+        constants = {path: getattr(value, "value", value) for path, value in src.constants.items()}
+        configuration = {p.name: readable(constants[p.num,]) for p in parameters if p.is_constexpr}
         defaults = vars(make_backend(target).parse_options({}))
         for name, value in options.items():
             if name in ("num_warps", "num_stages") or value != defaults.get(name, value):
                 configuration[name] = readable(value)
-        arguments = {}
-        for p in parameters:
-            if not p.is_constexpr:
-                attributes = str(src.attrs.get((p.num,), ()))
-                known = [words for name, words in KNOWN_OF_ARGUMENTS.items() if name in attributes]
-                kind = str(specialised[p.num]) if p.num in specialised else src.signature[p.name]
-                arguments[p.name] = ", ".join([kind, *known])
+        arguments = {
+            p.name: _kind(src.signature[p.name], (p.num,), constants, src.attrs)
+            for p in parameters
+            if not p.is_constexpr
+        }
         return TritonKernel(
             src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials)
         )
@@ -285,6 +283,17 @@ class NoCompiler(TritonCompiler):
 
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         return Uncompiled(self, self._described(src, target, options or {}))
+
+
+def _kind(signature: Any, path: tuple[int, ...], constants: dict[Any, Any], attributes: dict[Any, Any]) -> str:
+    """Return an argument's type, or its value if code was compiled for that one alone, and what Triton knows of it. Of
+    a tuple: the same of each member, because each has a type of its own."""
+    if isinstance(signature, tuple):
+        members = (_kind(own, (*path, i), constants, attributes) for i, own in enumerate(signature))
+        return f"({'; '.join(members)})"
+    said = str(attributes.get(path, ()))
+    known = [words for name, words in KNOWN_OF_ARGUMENTS.items() if name in said]
+    return ", ".join([str(constants[path]) if path in constants else str(signature), *known])
 
 
 def _processor_s_of_forks() -> float:

@@ -156,10 +156,10 @@ def _differing_types(every: Sequence[CompiledKernel]) -> list[str]:
 
 
 def _type(kernel: CompiledKernel, name: str) -> str:
-    """Return an argument's type without the facts about its value. A constant 1, which Triton compiles in, counts as an
-    integer."""
-    kind = kernel.arguments.get(name, "").partition(",")[0]
-    return "integer" if re.fullmatch(r"1|[iu](8|16|32|64)", kind) else kind
+    """Return an argument's type without the facts about its value, of a tuple the type of each member. A constant 1,
+    which Triton compiles in, counts as an integer."""
+    kind = re.sub(r", [^;()]*", "", kernel.arguments.get(name, ""))
+    return re.sub(r"(?<![\w*.-])(1|[iu](8|16|32|64))(?![\w.])", "integer", kind)
 
 
 def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
