@@ -21,7 +21,7 @@ MOST_OUTPUTS = 16
 
 
 MOST_NAME = 500
-"""Characters of a type's, dtype's or device's name. worker/outputs cuts longer ones."""
+"""Characters of a type's, dtype's or device's name. worker/outputs cuts a type's at fewer; the others are torch's."""
 
 
 class Fault(Exception):

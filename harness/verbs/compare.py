@@ -20,7 +20,7 @@ from harness.model import Device, Run, Submission, Verdict
 from harness.ranking import comparison, doubt
 from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import DOUBTFUL_LABELS, Speed
-from harness.records.entry import Entry
+from harness.records.entry import Entry, of_present, of_run
 from harness.records.store import Store
 from harness.verbs import calibration, spread
 
@@ -145,8 +145,7 @@ def compare(root: Path, versions: Versions) -> Comparison:
 def _is_older(root: Path, run: Run) -> bool:
     """Whether other files than the problem's present ones judged the run. False where the problem is not here."""
     with contextlib.suppress(PodiumError):
-        problem = catalog.problem_of(root, run)
-        return (run.problem_revision, run.problem_sha256) != (problem.revision, problem.sha256)
+        return of_present(of_run("", run), catalog.problem_of(root, run)).older
     return False
 
 
