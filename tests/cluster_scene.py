@@ -244,11 +244,16 @@ def custom_kernel(data):
                 named.append(number)
         except OSError:
             pass
-    print("reached", reached, "read", read, "named", named, flush=True)
+    print("reached", reached, "read", read, "named", named, "nice", os.nice(0), flush=True)
     return data[0] * 2
 """
         there = Path(token).is_file() and (session / "logs").is_dir()
-        return self.judged("confined", source) | {"ports": listening, "open_here": open_here, "there": there}
+        return self.judged("confined", source) | {
+            "ports": listening,
+            "open_here": open_here,
+            "there": there,
+            "nice": os.nice(0),
+        }
 
     def pinned(self):
         """Pins that no node has, and pins that a node sees to be others only as the job arrives."""

@@ -163,6 +163,7 @@ def test_a_submission_reaches_no_port_of_ray_s_and_reads_neither_token_nor_sessi
     assert found["there"] and len(found["open_here"]) >= 5  # the same ports answer outside
     assert found["verdict"] == "accepted"
     assert "reached [] read [] named []" in found["output"]
+    assert f"nice {found['nice']}\n" in found["output"]  # as without a cluster; Ray's own would be 15
 
 
 def test_pins_that_no_node_has_are_said_with_each_node_s_reason(scene):

@@ -187,6 +187,47 @@ def test_a_job_does_not_take_the_card_of_a_pinned_one_that_ray_believes_to_be_fr
     assert job.card_for(other, "GPU-0", here) == "GPU-0"
 
 
+def test_a_job_takes_neither_a_card_that_has_vanished_nor_one_on_which_it_was_lost(tmp_path, monkeypatch):
+    """Ray believes such a card to be free, and would give it to each job that comes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here = found(2)
+    fields = {"problem": "double", "submission": SimpleNamespace(name="mine"), "slug": "card", "attempt": 2}
+    fresh = job.ClusterJob.model_construct(**fields, kind="cuda")
+    again = job.ClusterJob.model_construct(**fields, kind="cuda", lost_on=("GPU-0",))
+    assert job.card_for(fresh, "GPU-9", here) == "GPU-0" and job.card_for(again, "GPU-0", here) == "GPU-1"
+    with job._noted(fresh, "GPU-0"):
+        assert job.card_for(fresh, "GPU-9", here) == "GPU-1"
+    with job._noted(fresh, "GPU-1"):
+        assert job.card_for(again, "GPU-0", here) == "GPU-1"  # it waits for the card's lock
+    assert job.card_for(again, "GPU-0", found(1)) == "GPU-0"  # there is no other
+
+
+def test_a_machine_does_not_take_the_jobs_of_another_for_its_own_where_they_share_a_home(tmp_path, monkeypatch):
+    """Their processes may have the same numbers, as in containers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fields = {"problem": "double", "submission": SimpleNamespace(name="mine"), "slug": "card", "attempt": 1}
+    monkeypatch.setattr(engine.platform, "node", lambda: "one")
+    with job._noted(job.ClusterJob.model_construct(**fields, kind="cuda"), "GPU-0"):
+        assert len(job.running()) == 1
+        monkeypatch.setattr(engine.platform, "node", lambda: "two")
+        assert job.running() == []
+        monkeypatch.setattr(engine.platform, "node", lambda: "one")
+
+
+def test_a_machine_whose_torch_uses_none_of_its_cards_is_told_what_to_install(tmp_path, monkeypatch, toy_root):
+    import torch
+
+    smi = tmp_path / "nvidia-smi"
+    row = "0, GPU-00, NVIDIA H200, 143771, 9.0, 580.1"
+    smi.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{row}';; esac\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InfrastructureError, match=r"has GPUs, and torch .* uses none of them"):
+        facts.here(toy_root)
+
+
 def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
     (tmp_path / "a.py").write_text("1")
     before = facts.code_sha256(tmp_path)
@@ -274,7 +315,7 @@ def asked(toy_root, monkeypatch):
     packed = parcel.pack(toy_root, problem)
     here = facts.here(toy_root)
 
-    def make(source, **changes):
+    def make(source, judge=job.Judge, **changes):
         fields = {
             "problem": "double",
             "problem_sha256": problem.sha256,
@@ -286,7 +327,7 @@ def asked(toy_root, monkeypatch):
             "pins": Pins(code=here.code, torch=here.torch, sandbox=False),
             "attempt": 1,
         }
-        return job.perform(job.ClusterJob(**(fields | changes)), here, "cpu", lambda: packed)
+        return job.perform(job.ClusterJob(**(fields | changes)), here, "cpu", lambda: packed, judge)
 
     return make
 
@@ -304,7 +345,22 @@ def test_a_job_tells_that_it_begins_then_lines_and_last_the_run_with_its_source(
 
 def test_a_job_gives_a_sign_of_life_before_the_machine_is_looked_at(monkeypatch):
     monkeypatch.setattr(facts, "now", lambda: pytest.fail("looked at"))
-    assert list(next(job.judge_job("", []))) == ["alive"]
+    assert "alive" in next(job.judge_job("", []))
+
+
+def test_a_judge_that_does_not_find_its_card_is_a_fault_of_the_node_and_not_of_who_typed_eval(asked, monkeypatch):
+    class Blind:
+        def __init__(self, environment):
+            pass
+
+        def ask(self, request, narrate):
+            raise UsageError("torch sees no GPU cuda:0 on this machine", "--device cpu")
+
+        def close(self):
+            pass
+
+    *_, last = asked("", judge=Blind)
+    assert last["error"]["kind"] == "InfrastructureError" and "sees no GPU" in last["error"]["message"]
 
 
 def test_a_job_with_other_pins_is_refused_before_anything_is_started(asked):
@@ -700,7 +756,7 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
         def note(self, line):
             noted.append(line)
 
-    asked = SimpleNamespace(submission=request_of.submission, attempt=1)
+    asked = SimpleNamespace(submission=request_of.submission, attempt=1, problem=run(submission="mine").problem)
     attempts = Attempts()
     attempts.begin()
     watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, Narrator())
@@ -715,6 +771,71 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
         "mine: a result of attempt 1 is dropped: it is lost",
     ]
     assert attempts.run is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lost_on", "avoided"),
+    [("12", "1", [{"1"}]), ("1", "1", [set()]), ("12", "12", [{"1"}, {"2"}]), ("123", "12", [{"1"}, {"1", "2"}])],
+)
+def test_the_next_attempt_is_not_on_the_node_that_lost_one_unless_it_is_the_only_one(
+    request_of, nodes, lost_on, avoided
+):
+    place = SimpleNamespace(ray=None, may_run=lambda job, avoid: bool(set(nodes) - avoid))
+    asked = SimpleNamespace(submission=request_of.submission, attempt=1)
+    watched, seen = watching.Watched(place, None, Attempts(), lambda line: None), []
+    for node_id in lost_on:
+        asked.attempt = watched._attempts.begin()
+        watched._take(asked, {"alive": 1.0, "on": node_id})
+        watched._take(asked, {"error": {"kind": "InfrastructureError", "message": "its disk is full", "hint": None}})
+        seen.append(set(watched._avoid))
+    assert seen == avoided
+
+
+def test_a_run_of_another_job_is_a_lost_attempt(request_of):
+    attempts = Attempts()
+    asked = SimpleNamespace(submission=request_of.submission, attempt=attempts.begin(), problem="double")
+    other = run(submission="yours").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
+    watching.Watched(SimpleNamespace(ray=None), None, attempts, lambda line: None)._take(
+        asked, {"run": other, "source_sha256": request_of.submission.sha256}
+    )
+    assert attempts.run is None and "another job" in attempts.reasons[0]
+
+
+def _of_nodes(toy_root, monkeypatch, *looks):
+    """A placement to which the nodes are at each look the next of these; the last stays."""
+    looks = [[Node("1", "10.0.0.1", True, each)] for each in looks]
+    monkeypatch.setattr(engine, "connect", lambda address: SimpleNamespace(remote=lambda task: None))
+    monkeypatch.setattr(census, "take", lambda ray: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(placement, "AWAIT_S", 0.01)
+    return placement.Placement("auto", toy_root, lonely_s=float("inf"))
+
+
+def test_a_server_s_job_waits_for_a_node_that_has_not_joined_yet_and_keeps_its_card(toy_root, monkeypatch, request_of):
+    other = found((Card(id="cpu of box", device=DEVICE.model_copy(update={"kind": "cpu", "slug": "cpu"})),))
+    place = _of_nodes(toy_root, monkeypatch, other, other, found(1))
+    for wanted, card in (("GPU-0", "GPU-0"), ("card", None)):
+        request = request_of.model_copy(update={"device": wanted})
+        assert place._awaited(request, watching.Placed(), lambda line: None) == (DEVICE, card)
+
+
+def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_what_is_missing(
+    toy_root, monkeypatch, request_of
+):
+    place, placed = _of_nodes(toy_root, monkeypatch, found(1)), watching.Placed()
+    placed.close()
+    request = request_of.model_copy(update={"device": "GPU-7"})
+    with pytest.raises(JobEnded):
+        place.judge(request, started=lambda job: job.close())
+    assert not place._placed
+    place.lonely_s = 60.0
+    with pytest.raises(UsageError, match="no node of the cluster has GPU-7"):
+        place.judge(request)
+
+
+def test_a_node_without_the_card_of_a_pinned_job_is_not_said_to_be_busy(toy_root, monkeypatch):
+    place = _of_nodes(toy_root, monkeypatch, found(1))
+    pinned = job.ClusterJob.model_construct(slug="card", card="GPU-7", pins=Pins(sandbox=False))
+    assert "it has no card GPU-7" in place.why_nobody(pinned).hint
 
 
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):
@@ -880,7 +1001,8 @@ def test_the_throughput_of_cards_is_also_told_without_the_wait_for_the_slowest(t
 
 
 def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(request_of):
-    attempts, asked = Attempts(), SimpleNamespace(submission=request_of.submission, attempt=1)
+    problem = run(submission="mine").problem
+    attempts, asked = Attempts(), SimpleNamespace(submission=request_of.submission, attempt=1, problem=problem)
     attempts.begin()
     sha256, odd = request_of.submission.sha256, "2001-01-01T00:00:00.000+00:00"
     said = run(submission="mine").model_dump(mode="json")

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,7 @@ from harness.server import dispatcher as dispatching
 from harness.server import recall
 from harness.server.events import MOST_WAITING, Event, Hub, TooManyListeners
 from harness.server.exhaustion import exhausted
-from harness.server.program import cards, gpu_name
+from harness.server.program import by_name, cards, gpu_name
 from harness.server.store.rows import JobState
 
 
@@ -389,3 +390,11 @@ def test_on_a_cpu_the_judge_and_what_it_starts_have_a_lower_priority_than_the_se
     run = judges.judge_apart(request, lambda line: None, started)
     wanted = min(os.getpriority(os.PRIO_PROCESS, 0) + judges.NICE, 19)
     assert priorities == {"judge": wanted} and f"worker {wanted}" in run.output, run.ending
+
+
+def test_models_of_a_cluster_that_have_one_name_are_all_judged_on():
+    def model(name):
+        return SimpleNamespace(kind="cuda", name=name, slug=name.lower())
+
+    found = by_name([(model("H100 PCIe"), 1), (model("H100 SXM"), 2), (model("H200"), 1)])
+    assert found == {"H100": ("h100 pcie", "h100 sxm", "h100 sxm"), "H200": ("h200",)}

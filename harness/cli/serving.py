@@ -79,11 +79,10 @@ def serve(
         raise UsageError("--device does not go with --cluster, which uses the cards of its nodes", "leave out --device")
     from harness.cluster.link import Link
     from harness.server.log import say
-    from harness.server.program import gpu_name
+    from harness.server.program import by_name
 
     def has() -> dict[str, tuple[str, ...]]:
-        found = link.models()
-        return {"CPU" if each.kind == "cpu" else gpu_name(each.name): (each.slug,) * count for each, count in found}
+        return by_name(link.models())
 
     with Link(cluster, root, patient=True, log=say) as link:
         run(*words, behind_proxy=behind_proxy, all_problems=all_problems, judge=link.judge, elsewhere=has)

@@ -37,10 +37,13 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "100",
+    "RAY_worker_niceness": "0",
+    "RAY_worker_oom_score_adjustment": "0",
 }
 """Every process of Ray's has these: a token is always asked for, nothing is reported to Ray's makers, and a task
 without a card sees all cards of its node. A head has 100 s, in the place of 30, to start the process of a ray://
-client: a busy one took longer than 30."""
+client: a busy one took longer than 30. A judge is no nicer than that of `eval`, and does not end before its submission
+where memory runs out: Ray would begin its own processes with niceness 15, and as the first to end."""
 
 
 def load() -> Any:

@@ -85,6 +85,7 @@ def here(
     `environment` says by CUDA_VISIBLE_DEVICES which cards count."""
     cards, driver = _cards(root, set(ours), environment)
     if sandbox == "":
+        _check_torch(cards)
         isolation = tiers.strongest(cards[0].device)
         sandbox = isolation.tier if isolation.confines else None
     return Inventory(
@@ -167,6 +168,20 @@ def _nvidia_card(root: Path, number: int, row: list[str], apps: list[list[str]],
         f"{app[2]} ({app[1]})" for app in apps if app[0] == uuid and not (app[1].isdigit() and int(app[1]) in ours)
     ]
     return Card(id=uuid, device=machine.described(root, device), others=tuple(others))
+
+
+def _check_torch(cards: Iterable[Card]) -> None:
+    """Raises InfrastructureError where the driver has cards and torch uses none of them: no job could be judged."""
+    if all(card.device.kind == "cpu" for card in cards):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InfrastructureError(
+            f"this machine has GPUs, and torch {torch.__version__} uses none of them",
+            "install the torch of their kind: PODIUM_TORCH=cuda make problems; to judge on processors: "
+            "CUDA_VISIBLE_DEVICES= in front",
+        )
 
 
 def _nvidia_smi(what: str) -> list[list[str]]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalog
-from harness.cluster import facts, parcel
+from harness.cluster import engine, facts, parcel
 from harness.cluster.facts import Inventory
 from harness.cluster.pins import Pins, differences
-from harness.errors import InfrastructureError, PodiumError
+from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library.judges import Judge
 from harness.library.request import Depth, Request
 from harness.model import Submission, Value
@@ -42,7 +42,8 @@ Task = Callable[[str, list[Any]], Words]
 
 class ClusterJob(Value):
     """What is to be judged, on a card of which model, and what the node must have. `parcel` is the hash of the
-    problem's files, `attempt` counts from 1. `card` is the one that the job is pinned to, whichever Ray gives it."""
+    problem's files, `attempt` counts from 1. `card` is the one that the job is pinned to, whichever Ray gives it;
+    `lost_on` are those of the attempts before."""
 
     problem: str
     problem_sha256: str
@@ -51,6 +52,7 @@ class ClusterJob(Value):
     slug: str
     kind: str
     card: str | None = None
+    lost_on: tuple[str, ...] = ()
     depth: Depth
     pins: Pins
     attempt: int
@@ -78,9 +80,10 @@ class Judging:
 def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Words:
     """What the actor does. `asked` is a ClusterJob as JSON; `parcels` holds a reference to the problem's files, which
     are fetched where this node lacks them. `judge` stands in the real one's place in tests of the cluster itself."""
-    yield {"alive": time.time()}  # from here on silence counts, also while the machine is looked at
     import ray
 
+    # From here on silence counts, also while the machine is looked at.
+    yield {"alive": time.time(), "on": ray.get_runtime_context().get_node_id() if ray.is_initialized() else None}
     found = facts.now()
     if found is None:
         yield {"refused": ["it was not started by `podium node`"]}
@@ -95,12 +98,15 @@ def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Wor
 
 def card_for(job: ClusterJob, given: str, found: Inventory) -> str:
     """The card to judge on: that of a pinned job, whichever Ray has given it. Ray then believes that its card is free,
-    and gives it to another job. That one takes a card of the node that no job has."""
-    taken = {str(note["card"]) for note in running()}
-    if job.card or job.kind != "cuda" or given not in taken:
+    and gives it to another job. That one takes a card of the node that no job has. So does a job that is given a card
+    that has vanished, or on which an attempt of it was lost: such a card is always free. It waits if none is."""
+    if job.card or job.kind != "cuda":
         return job.card or given
-    free = [card.id for card in found.cards if card.device.slug == job.slug and card.id not in taken]
-    return free[0] if free else given
+    taken = {str(note["card"]) for note in running()}
+    there = [card.id for card in found.cards if card.device.slug == job.slug]
+    good = [card for card in there if card not in job.lost_on] or there
+    best = [card for card in good if card not in taken] or good
+    return given if given in best or not best else best[0]
 
 
 def perform(
@@ -166,6 +172,8 @@ def _ask(judge: Judge, request: Request, said: queue.Queue[Said], where: dict[st
         run = judge.ask({"judge": request.model_dump(mode="json")}, lambda line: said.put({"told": line}))
         run["environment"]["cluster"] = where
         said.put({"run": run, "source_sha256": request.submission.sha256})
+    except UsageError as error:  # what was typed has been looked at: its card has vanished, or torch does not see it
+        said.put(_error(InfrastructureError(error.message)))
     except PodiumError as error:
         said.put(_error(error))
     except Exception as error:  # a bug of ours: it must not look as if the judge were still at it
@@ -205,4 +213,5 @@ def running() -> list[dict[str, Any]]:
 
 
 def _notes() -> Path:
-    return parcel.cache().parent / "jobs"
+    """A folder of this machine's own: machines may share the folder around it, and have processes of one number."""
+    return parcel.cache().parent / "jobs" / engine.joined_file().name

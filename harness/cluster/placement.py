@@ -28,15 +28,18 @@ from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.job import ClusterJob, Judging, Task, judge_job
 from harness.cluster.pins import Pins, agreed
-from harness.cluster.watching import HINT_S, LOOK_S, Placed, Watched
-from harness.errors import InfrastructureError, UsageError
+from harness.cluster.watching import HINT_S, LOOK_S, JobEnded, Placed, Watched
+from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library.judges import END_S
 from harness.library.request import Request
 from harness.model import Device, Ending, Pinned, Problem, Run, Verdict
-from harness.progress import Narrate
+from harness.progress import Narrate, note
 
 SILENT_S = 60.0
 """Without a sign of life an attempt is lost. A job gives one every two seconds, however long a call takes."""
+
+AWAIT_S = 10.0
+"""Between two looks for a node that has what a job wants, and none has. Each asks all nodes."""
 
 LONELY_S = 60.0
 """How long a job waits where no node that lives may judge it."""
@@ -103,9 +106,10 @@ class Placement:
         """The model that is judged on: of a slug, of a card's id, of a kind (cpu, cuda, rocm), or if there is only one
         the one that there is, GPUs before processors. Raises UsageError where there is none or several,
         InfrastructureError where no node says what it has."""
-        found = {card.device.slug: card.device for node in self.nodes() if node.facts for card in node.facts.cards}
+        self.nodes()
+        by_id = self._cards()
+        found = {device.slug: device for device in by_id.values()}
         gpus = {slug: device for slug, device in found.items() if device.kind != "cpu"}
-        by_id = {card.id: card.device for node in self._nodes if node.facts for card in node.facts.cards}
         if wanted in found | by_id:
             return (found | by_id)[wanted]
         fitting = gpus or found if wanted == "auto" else {s: d for s, d in found.items() if d.kind == wanted}
@@ -129,15 +133,15 @@ class Placement:
         """The run of `request`. `started` is told what ends the job. Raises JobEnded, UsageError, ProblemError;
         InfrastructureError where no node may judge it."""
         problem = catalog.load_problem(request.root, request.problem)
-        device, card = self._device(request.device)
-        ranked = request.depth == "full" and not request.allow_unsandboxed
-        pins = self._pins_for(device.slug, ranked or request.confined, request.pinned)
         placed, attempts = Placed(), attempts or Attempts()
         with self._changing:
             self._placed.add(placed)
         watched = Watched(self, placed, attempts, narrate)
         started(placed)
         try:
+            device, card = self._awaited(request, placed, narrate)
+            ranked = request.depth == "full" and not request.allow_unsandboxed
+            pins = self._pins_for(device.slug, ranked or request.confined, request.pinned)
             while attempts.run is None and not attempts.spent:
                 job = self._job(request, problem, device, card, pins, attempts.begin())
                 watched.attempt(job, self._parcel(request.root, problem)[1])
@@ -166,15 +170,33 @@ class Placement:
             confined=request.confined,
         )
 
+    def _awaited(self, request: Request, placed: Placed, narrate: Narrate) -> tuple[Device, str | None]:
+        """As `_device`. A server's jobs, whose patience is endless, wait for a node that has it: that node, or a head
+        with its nodes, may just be started anew. Raises JobEnded."""
+        told = False
+        while True:
+            try:
+                return self._device(request.device)
+            except PodiumError as error:
+                if self.lonely_s < math.inf:
+                    raise
+                if not told:
+                    note(narrate, f"{request.submission.name}: waits, because {error.message}")
+                told = True
+            if placed.closing.wait(AWAIT_S):
+                raise JobEnded(f"{request.submission.name} was ended before it had a verdict")
+
     def _device(self, wanted: str) -> tuple[Device, str | None]:
-        """The model, and the card if one is named."""
+        """The model, and the card if one is named. The nodes are looked at anew where none is known to have it."""
         with self._changing:
             self.nodes(anew=False)
-            for node in self._nodes:
-                for card in node.facts.cards if node.facts else ():
-                    if wanted in (card.device.slug, card.id):
-                        return card.device, card.id if wanted == card.id else None
-            return self.device(wanted), None
+        known = {name: device for card, device in self._cards().items() for name in (card, device.slug)}
+        device = known.get(wanted) or self.device(wanted)
+        return device, wanted if wanted in self._cards() else None
+
+    def _cards(self) -> dict[str, Device]:
+        """The models of all cards, by their ids, as they were when last looked at."""
+        return {card.id: card.device for node in self._nodes if node.facts for card in node.facts.cards}
 
     def _pins_for(self, slug: str, sandbox: bool, pinned: Pinned) -> Pins:
         if self._pins is not None:
@@ -261,6 +283,8 @@ class Placement:
         within seconds."""
         if refused := node.refuses(job.pins, job.slug):
             return "; ".join(refused)
+        if job.card and node.facts and job.card not in {card.id for card in node.facts.cards}:
+            return f"it has no card {job.card}"
         wanted = facts.resource_of(job.card) if job.card else job.slug
         free = self.ray.available_resources().get(wanted, 0) >= 1
         if free and node.facts and len(node.running) < node.facts.counts[job.slug]:

@@ -58,13 +58,19 @@ class Watched:
     def __init__(self, placement: Placement, placed: Placed, attempts: Attempts, narrate: Narrate) -> None:
         self._placement, self._placed, self._attempts, self._narrate = placement, placed, attempts, narrate
         self._ray = placement.ray
-        self._avoid: set[str] = set()  # nodes that refused it, by their numbers
+        self._refused: set[str] = set()  # nodes that refused it, by their numbers
+        self._avoid: set[str] = set()  # and those that lost it
+        self._on: str | None = None  # the present attempt's node
+        self._card: str | None = None
+        self._lost_on: list[str] = []  # cards of attempts that were lost
         self._present: Any = None  # an actor: see job.Judging
         self._begun = False
 
     def attempt(self, job: ClusterJob, reference: Any) -> None:
         """Place `job` and watch it until it has its run or is lost. Raises JobEnded, UsageError, ProblemError,
         InfrastructureError where no node may judge it."""
+        self._on = self._card = None
+        job = job.model_copy(update={"lost_on": tuple(self._lost_on)})
         self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
         asked, looked, started = self._present.next.remote(), 0.0, math.inf
         placed = heard = fitting = time.monotonic()
@@ -121,8 +127,10 @@ class Watched:
     def _take(self, job: ClusterJob, said: Said) -> bool:
         """Act on what the present attempt says; whether that was its last word."""
         name = job.submission.name
+        self._on = said.get("on", self._on)
         if "begun" in said:
             where = said["begun"]
+            self._card = where["card"]
             again = f", attempt {job.attempt}" if job.attempt > 1 else ""
             note(self._narrate, f"{name}: judged on {where['node']}, {where['card']}{again}")
         elif "told" in said:
@@ -131,12 +139,15 @@ class Watched:
             run = by_this_clock(Run.model_validate(said["run"]))
             if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:
                 self._give_up(job, "it judged another source")
+            elif (run.problem, run.submission) != (job.problem, name):
+                self._give_up(job, f"its run is of another job: {run.submission!r} of {run.problem!r}")
             elif not self._attempts.settle(job.attempt, run):
                 note(self._narrate, f"{name}: a result of attempt {job.attempt} is dropped: it is lost")
             return True
         elif "refused" in said:
             self._give_up(job, f"the node refused it: {'; '.join(said['refused'])}")
-            self._avoid |= {node.id for node in self._placement.nodes() if node.refuses(job.pins, job.slug)}
+            self._refused |= {node.id for node in self._placement.nodes() if node.refuses(job.pins, job.slug)}
+            self._avoid |= self._refused
             return True
         elif "error" in said:
             kind = getattr(errors, said["error"]["kind"], PodiumError)
@@ -152,7 +163,17 @@ class Watched:
     def _give_up(self, job: ClusterJob, why: str) -> None:
         if self._attempts.lost(job.attempt, why):
             note(self._narrate, f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
+            self._look_elsewhere(job)
         self._kill()
+
+    def _look_elsewhere(self, job: ClusterJob) -> None:
+        """Have the next attempt go to another node if there is one, also a busy one, and else to another card: where
+        judges end at once, as on a full disk, a card is always free, and would get each attempt of every job."""
+        if self._card is not None:
+            self._lost_on.append(self._card)
+        if self._on is not None:
+            wider, narrower = self._avoid | {self._on}, self._refused | {self._on}
+            self._avoid = next((each for each in (wider, narrower) if self._placement.may_run(job, each)), self._avoid)
 
     def _kill(self) -> None:
         """Have Ray end the present attempt's process: a judge that it has ends with it."""

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library import judges
 from harness.machine.device import detect
+from harness.model import Device
 from harness.sandbox import tiers
 from harness.server import app as application
 from harness.server import descriptors
@@ -145,6 +146,15 @@ def cards(here: list[tuple[str, str]], wanted: tuple[str, ...]) -> dict[str, tup
     for device in dict.fromkeys(wanted) or known:
         name = gpu_name(known.get(device, "CPU"))
         found[name] = (*found.get(name, ()), device)
+    return found
+
+
+def by_name(models: Iterable[tuple[Device, int]]) -> dict[str, tuple[str, ...]]:
+    """Return the slugs of a cluster's cards, one for each card, by the name that people type. Models may share one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for device, count in models:
+        name = "CPU" if device.kind == "cpu" else gpu_name(device.name)
+        found[name] = (*found.get(name, ()), *(device.slug,) * count)
     return found
 
 
