@@ -100,7 +100,7 @@ test-all: $(DEV)       ## all tests
 test-triton: $(DEV)    ## the interpreter's tests with each Triton version that is supported
 	$(call run,tests.triton_versions)
 
-bench-gpu: $(READY)    ## on a GPU: the experiments of docs/experiments.md and every problem, in 10 minutes
+bench-gpu: $(READY)    ## on a GPU: the experiments of docs/experiments.md and every problem, in 13 minutes
 	$(call run,bench.gpu $(device))
 
 lint: $(DEV)           ## ruff and mypy

@@ -1,6 +1,6 @@
 """Runs all GPU measurements within a given time: the clock, E1 to E5, an evaluation of every problem.
 
-    python bench/gpu.py [--device auto] [--out DIR] [--budget 570] [--only e1,mla,..]        make bench-gpu
+    python bench/gpu.py [--device auto] [--out DIR] [--budget 780] [--only e1,mla,..]        make bench-gpu
 
 Each step is its own process with a share of the time left. A step that fails or hangs loses only its own result. DIR is
 updated after every step, so a kill loses only the current step:
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
-    parser.add_argument("--budget", type=float, default=570, help="seconds for everything")
+    parser.add_argument("--budget", type=float, default=780, help="seconds for everything")
     parser.add_argument("--only", help="what to run, with commas between: constant, e1 to e5, problems")
     options = parser.parse_args()
     end = time.monotonic() + options.budget - RESERVE_S

@@ -8,9 +8,10 @@ than `stopped` is what an honest call needs. The judge takes the longest of its 
 what a pour may have more than that before its call is void. It must be below two switches (`constant`).
 
 Then an honest submission and one that hides work are timed `gated`. The latter has a share of its work in a stream
-without a gate. The device comes to that stream when the judge's slice ends, within a pour that is longer. What it
-computes then is right if that share has been poured. `right` counts the calls whose answer is right and whose time
-counts, `void` those whose pour took too long. Times are in microseconds.
+without a gate, behind a kernel that waits. Without that kernel the device comes to the share before the judge pours.
+With a kernel that waits for longer than a slice, it comes to it again when the judge's slice ends, within a longer
+pour. What it computes then is right if that share has been poured. `right` counts the calls whose answer is right and
+whose time counts, `right and void` those that are right and do not count. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ SIZES = (1 << 18, 1 << 17)
 
 CALLS, DROPPED = 12, 3
 MANNERS = (Manner.SANDWICH, Manner.STOPPED, Manner.GATED)
-SHARES = (0.0, 0.1, 0.4)
-"""The share of the rows that are computed within the pour. A case has so many rows more than its size as the place of
-its share in this list: by that the submission knows it."""
+TRIES = ((0.0, 0), (0.1, 0), (0.1, 1200), (0.1, 2300), (0.1, 2500), (0.1, 3000), (0.1, 5000), (0.001, 2500))
+"""The share of the rows that is computed in a stream without a gate, and the microseconds that this stream waits
+before. A case has so many rows more than its size as the place of its try in this list: by that the submission knows
+it."""
 
 ROW = 4096
 """Elements that one element of the answer is the sum of. The answer is small, so its check takes no memory to speak of
@@ -62,19 +64,31 @@ def cost(variant, rows):
 SOURCE = """
 import torch
 
-SHARES = {shares}
-side, seen = None, set()
+TRIES = {tries}
+side, seen, cycles = None, set(), 0
+
+def cycles_per_us():
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(1000)
+    begin.record()
+    torch.cuda._sleep(10_000_000)
+    end.record()
+    end.synchronize()
+    return 10_000 / begin.elapsed_time(end)
 
 def custom_kernel(data):
-    global side
+    global side, cycles
     x = data[0]
-    y, early = torch.empty_like(x[:, 0]), int(x.shape[0] * SHARES[x.shape[0] % 4])
+    share, wait_us = TRIES[x.shape[0] % len(TRIES)]
+    y, early = torch.empty_like(x[:, 0]), int(x.shape[0] * share)
     if x.shape[0] not in seen:  # the first call of a case is not timed: its inputs are already there
         seen.add(x.shape[0])
-        early = 0
+        early, cycles = 0, cycles or cycles_per_us()
     if early:
         side = side or torch.cuda.Stream()
         with torch.cuda.stream(side):
+            if wait_us:
+                torch.cuda._sleep(int(wait_us * cycles))
             torch.sum(x[:early], 1, out=y[:early])
         torch.cuda.current_stream().wait_stream(side)
     torch.sum(x[early:], 1, out=y[early:])
@@ -87,23 +101,23 @@ def main() -> None:
     if given.device.kind != "cuda":
         not_measured(NAME, given.device, "two processes share only a GPU of NVIDIA's in this way")
         return
-    sizes = [1 << 8, *(size + place for size in SIZES for place in range(len(SHARES)))]
+    sizes = [1 << 8, *(size + place for size in SIZES for place in range(len(TRIES)))]
     cases = [Case(parameters={"variant": "A", "rows": rows}) for rows in sizes]
     rows: list[dict[str, Any]] = []
     hidden: list[dict[str, Any]] = []
     end = time.monotonic() + given.seconds
     with measuring(given.device), tempfile.TemporaryDirectory() as folder:
-        source, reference = SOURCE.replace("{shares}", repr(SHARES)), SUMS.format(row=ROW)
+        source, reference = SOURCE.replace("{tries}", repr(TRIES)), SUMS.format(row=ROW)
         made = toy(Path(folder), reference, [case.parameters for case in cases], source)
         with judging(given.device, *made) as judge, judge.entrant.session() as session:
             for number, case in enumerate(cases[1:]):
                 if time.monotonic() > end:
                     break
-                share = SHARES[number % len(SHARES)]
+                share, wait_us = TRIES[number % len(TRIES)]
                 if not share:
                     rows.append(pours(judge, case, cases[0]))
                     print(rows[-1], flush=True)
-                hidden.append({"share": share, **calls(judge, session, case)})
+                hidden.append({"share": share, "waits": wait_us, **calls(judge, session, case)})
                 print(hidden[-1], flush=True)
                 if "failed" in hidden[-1]:  # its worker has ended
                     break
@@ -136,7 +150,7 @@ def calls(judge: Any, session: Session, case: Case) -> dict[str, Any]:
     """The submission's gated calls: their latency, and how many are right and not void."""
     caller, clock = judge.entrant.caller, judge.entrant.clocks.of(Manner.GATED)
     found: list[Answer] = []
-    right = 0
+    right = {True: 0, False: 0}
     with judge.series(case) as series:
         caller.put(session, series, judge.entrant.clocks.for_checks, everything=False)
         for _ in range(DROPPED + CALLS):
@@ -145,14 +159,15 @@ def calls(judge: Any, session: Session, case: Case) -> dict[str, Any]:
             except FailedCall as failed:
                 return {"GiB": case.parameters["rows"] * ROW / (1 << 28), "failed": str(failed)}  # type: ignore[operator]
             found.append(answer)
-            right += answer.void is None and check is not None and check.verdict.value == "accepted"
+            right[answer.void is None] += check is not None and check.verdict.value == "accepted"
     sound = [answer.elapsed_ns for answer in found[DROPPED:] if answer.void is None]
     constant_ns = caller.constants.of(Manner.GATED)
     return {
         "GiB": case.parameters["rows"] * ROW / (1 << 28),  # type: ignore[operator]
         "latency": (statistics.median(sound) - constant_ns) / 1e3 if sound else None,
         "pour": statistics.median(answer.pour_ns for answer in found[DROPPED:]) / 1e3,
-        "right": right,
+        "right": right[True],
+        "right and void": right[False],
         "void": sorted(answer.void.value for answer in found if answer.void is not None)[:3],
         "voids": sum(answer.void is not None for answer in found),
     }
