@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--budget", type=float, default=780, help="seconds for everything")
-    parser.add_argument("--only", help="what to run, with commas between: constant, e1 to e5, problems")
+    parser.add_argument("--only", help="what to run, with commas between: constant, e1 to e5, names of problems")
     options = parser.parse_args()
     end = time.monotonic() + options.budget - RESERVE_S
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that the current step is ended too
