@@ -59,6 +59,15 @@ class TestTheManner:
         assert following(Manner.LONG, *slow) is Manner.GATED_LONG
         assert following(Manner.GATED, *slow) is following(Manner.GATED_LONG, *slow) is Manner.STOPPED
 
+    @pytest.mark.parametrize("late", [Void.SLOW_TO_ARM, Void.DISTURBED])
+    def test_one_that_is_late_more_often_than_calls_may_be_void_waits_at_a_gate(self, late):
+        """One that is in time but too late for a long pour looks disturbed."""
+        void = [answer(void=late)]
+        assert following(Manner.SANDWICH, *void * 3, *[answer()] * 6) is Manner.GATED
+        assert following(Manner.LONG, *void * 3, *[answer(3e6)] * 6) is Manner.GATED_LONG
+        assert following(Manner.SANDWICH, *void * 2, *[answer()] * 7) is None
+        assert following(Manner.GATED, *void * 4, *[answer()] * 5) is None, "behind a gate half of them may be"
+
     @pytest.mark.parametrize("manner", ARMED)
     def test_one_that_fails_or_is_wrong_without_its_inputs_gets_them_first(self, manner):
         assert following(manner, *[answer(void=Void.FAILED_ARMED)] * 5) is Manner.STOPPED
@@ -95,7 +104,8 @@ class TestTheManner:
             assert following(manner, odd[0], odd[1], odd[2], *[answer()] * 3) is None
 
     def test_of_calls_that_are_all_void_for_the_machine_s_sake_nothing_is_learnt_but_that_it_does_not_go(self):
-        assert following(Manner.SANDWICH, *[answer(void=Void.DISTURBED)] * 5) is Manner.STOPPED
+        for manner, then in ((Manner.SANDWICH, Manner.GATED), (Manner.GATED, Manner.STOPPED)):
+            assert following(manner, *[answer(void=Void.DISTURBED)] * 5) is then
 
     @pytest.mark.parametrize("manner", [Manner.STOPPED, Manner.WORKER])
     def test_there_is_nothing_else_for_one_that_has_its_inputs_already(self, manner):

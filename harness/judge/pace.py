@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.judge.clock import Answer, Void
 from harness.judge.null_calls import GATED_ABOVE_NS, LONG_ABOVE_NS
 from harness.model import Manner
+from harness.model.eligibility import MOST_VOID_OF_A_CASE
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,17 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     """Choose the manner to try after `manner`; None if `manner` suits. `answers` are its calls, `right` says which had
     right outputs.
 
-    A call that is slow to enqueue waits at a gate. A call longer than a time slice has a word written after it. A call
-    that needs its inputs earlier gets them before it is made: it waits for the device, or another engine of the device
-    copies its inputs. Such calls succeed most of the time, so one wrong answer is enough, and so is one stream that
-    waited for its host.
+    A call that is slow to enqueue waits at a gate, if more of its calls are late than may be void. Where the pour is
+    long, a call may be enqueued in time and yet too late: the judge's slice ends within the pour, as if others used the
+    device. A call longer than a time slice has a word written after it. A call that needs its inputs earlier gets them
+    before it is made: it waits for the device, or another engine of the device copies its inputs. Such calls succeed
+    most of the time, so one wrong answer is enough, and so is one stream that waited for its host.
     """
     if manner in (Manner.STOPPED, Manner.WORKER):
         return None
     slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
+    taken = 0 if manner.gated else sum(answer.void is Void.DISTURBED for answer in answers)
+    late = (slow + taken) / len(answers)
     sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
     failed = sum(answer.void is Void.FAILED_ARMED for answer in answers)
     waited = any(answer.void is Void.NEEDS_ITS_HOST for answer in answers)
@@ -59,8 +63,8 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     too_long = sum(answer.void is Void.CUT or answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in timed)
     if manner in _LONGER and 2 * too_long > len(timed):
         return _LONGER[manner]  # tested first: a call cut off by the end of the slice may look wrong
-    if wrong or waited or 2 * failed > len(answers) or not (sound or slow):
+    if wrong or waited or 2 * failed > len(answers) or not (sound or late):
         return Manner.STOPPED
-    if 2 * slow > len(answers):
+    if late > (0.5 if manner.gated else MOST_VOID_OF_A_CASE):
         return _BEHIND_A_GATE.get(manner, Manner.STOPPED)
     return None

@@ -29,7 +29,7 @@ one above as 2^9.
 Tiles. 64 tokens, 18 KiB of codes. One program a multiprocessor: three decoders with 128 registers a thread and 219 KiB
 for many tiles, two with 168 registers and 149 KiB for few, since those start sooner.
 
-Short caches, up to 1024 tokens and at least 16 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
+Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
 where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
 of its programs has at most 64 tokens and a warp 8 of them, both products are mma.sync's on fp16, and partial results go
 straight into the shared memory of the programs that merge them. Codes come straight into registers, each lane's from
@@ -42,8 +42,8 @@ decoding, two products, exchange. On an H200 it takes 0.72 to 0.77 of the other 
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. No single unit limits it:
 without decoding, and likewise without the second product, it took 12 to 14 % less time (H200, an earlier form). A tile
 takes a decoder's warp 690 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half
-of the schedulers' rate. docs/kernels.md has what was measured, docs/kernels-tried.md what was slower. Only for Hopper
-(sm_90): elsewhere see triton_mxfp4.py.
+of the schedulers' rate. docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere
+see triton_mxfp4.py.
 """
 
 import functools

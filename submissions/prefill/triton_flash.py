@@ -139,8 +139,7 @@ def _prefill(
 
 
 def _tiles(seq_len, head_dim, on_gpu):
-    """Tile sizes and compiler options for the chip that is here: the largest tiles whose registers do not spill.
-    For long sequences on Hopper registers do spill, and the kernel is faster so."""
+    """Tile sizes and compiler options for the chip that is here: the largest tiles whose registers do not spill."""
     if not on_gpu:
         return {"BLOCK_M": 64, "BLOCK_N": 64}
     target = triton.runtime.driver.active.get_current_target()
