@@ -190,6 +190,14 @@ def test_the_board_shows_ranks_intervals_shares_errors_authors_and_ages(server, 
     assert all("days" in row[-1] for row in rows)
 
 
+@pytest.mark.parametrize(("cards", "says"), [(("c0", "c1"), True), (("c0", "c0"), False)])
+def test_a_board_s_page_says_what_several_cards_add_to_its_intervals(server, anybody, cards, says):
+    for name, card in zip(("fast", "slow"), cards, strict=True):
+        store(server.root, name, environment={"gpu": {"uuid": card}})
+    page = shown(anybody, BOARD, "slow").text
+    assert ("2 cards judged these runs: the intervals contain what a card adds" in page) is says
+
+
 def test_the_heat_map_has_floor_over_latency_of_every_case_and_its_shade(server, anybody):
     store(server.root, "fast", 1000.0, floor_ns=500.0)
     page = shown(anybody, BOARD, "fast").text
