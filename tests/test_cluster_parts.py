@@ -496,7 +496,7 @@ def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     code, _, err = podium("cluster")
     assert code == 30
-    assert "error: Ray is not installed here\n  pip install 'podium[cluster]'" in err
+    assert "error: Ray is not installed here\n  in a checkout: .venv/bin/python -m pip install" in err
 
 
 def test_a_node_that_neither_begins_nor_joins_is_asked_which(podium):
