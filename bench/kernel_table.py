@@ -3,7 +3,7 @@ Takes no time.
 
     python bench/kernel_table.py [bench/measured/kernels-*.jsonl ...]
 
-    {"device", "date", "torch", "triton", "null_us"}     the conditions of the lines below it
+    {"device", "date", "torch", "triton", "null_us", ..} the conditions of the lines below it
     {"problem", "variant", "case", "floor_us", "us"}     "error" instead of "us" if there is no time
 
 A bundled kernel's cell is its latency, by the judge's clock, in the run under results/published that stands for it on
