@@ -107,6 +107,11 @@ class TestTheManner:
         for manner, then in ((Manner.SANDWICH, Manner.GATED), (Manner.GATED, Manner.STOPPED)):
             assert following(manner, *[answer(void=Void.DISTURBED)] * 5) is then
 
+    @pytest.mark.parametrize("late", [Void.SLOW_TO_ARM, Void.DISTURBED])
+    def test_where_no_call_is_sound_a_few_late_ones_do_not_stand_for_it(self, late):
+        void = [answer(void=late), *[answer(void=Void.NO_SLICE)] * 8]
+        assert following(Manner.SANDWICH, *void) is following(Manner.GATED, *void) is Manner.STOPPED
+
     @pytest.mark.parametrize("manner", [Manner.STOPPED, Manner.WORKER])
     def test_there_is_nothing_else_for_one_that_has_its_inputs_already(self, manner):
         assert following(manner, *[answer()] * 3, right=False) is None

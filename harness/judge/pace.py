@@ -54,7 +54,7 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
         return None
     slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
     taken = 0 if manner.gated else sum(answer.void is Void.DISTURBED for answer in answers)
-    late = (slow + taken) / len(answers)
+    late = (slow + taken) / len(answers) > (0.5 if manner.gated else MOST_VOID_OF_A_CASE)
     sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
     failed = sum(answer.void is Void.FAILED_ARMED for answer in answers)
     waited = any(answer.void is Void.NEEDS_ITS_HOST for answer in answers)
@@ -65,6 +65,6 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
         return _LONGER[manner]  # tested first: a call cut off by the end of the slice may look wrong
     if wrong or waited or 2 * failed > len(answers) or not (sound or late):
         return Manner.STOPPED
-    if late > (0.5 if manner.gated else MOST_VOID_OF_A_CASE):
+    if late:
         return _BEHIND_A_GATE.get(manner, Manner.STOPPED)
     return None
