@@ -54,7 +54,11 @@ class Unranked(_Mark):
     """
 
     UNJUDGED = "unjudged", "this machine cannot judge it"
-    INTERPRETED = "interpreted", "verified through Triton's interpreter; interpreted times are not measurements"
+    INTERPRETED = (
+        "interpreted",
+        "verified through Triton's interpreter, which adds fp8 products, and computes exp2 and the like, more exactly "
+        "than chips do; interpreted times are not measurements",
+    )
     EMULATED = "emulated", "verified in the emulator, which does not model time"
     CHOSEN = "chosen cases", "only the cases that were asked for were judged"
     SKIPPED = "skipped", "some cases do not fit this device's memory and were left out"
