@@ -344,8 +344,12 @@ def test_a_job_tells_that_it_begins_then_lines_and_last_the_run_with_its_source(
 
 
 def test_a_job_gives_a_sign_of_life_before_the_machine_is_looked_at(monkeypatch):
+    context = SimpleNamespace(get_node_id=lambda: "n1")
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(facts, "now", lambda: pytest.fail("looked at"))
-    assert "alive" in next(job.judge_job("", []))
+    said = next(job.judge_job("", []))
+    assert "alive" in said and said["on"] == "n1"
 
 
 def test_a_judge_that_does_not_find_its_card_is_a_fault_of_the_node_and_not_of_who_typed_eval(asked, monkeypatch):
@@ -492,7 +496,7 @@ def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     code, _, err = podium("cluster")
     assert code == 30
-    assert "error: Ray is not installed here\n  pip install 'podium[cluster]'" in err
+    assert "error: Ray is not installed here\n  in a checkout: .venv/bin/python -m pip install" in err
 
 
 def test_a_node_that_neither_begins_nor_joins_is_asked_which(podium):

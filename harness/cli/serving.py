@@ -67,7 +67,8 @@ def serve(
         if (error.name or "").partition(".")[0] not in NEEDED:
             raise
         raise UsageError(
-            f"the server needs {error.name}, which is not installed", "make serve, or: pip install 'podium[server]'"
+            f"the server needs {error.name}, which is not installed",
+            "in a checkout: make serve, or: pip install -c constraints.txt '.[server]'",
         ) from None
     token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges must not inherit it, nor the database's password
     os.environ.pop("PODIUM_DATABASE", None)

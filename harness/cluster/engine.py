@@ -18,9 +18,7 @@ from harness.cluster import parcel
 from harness.command import typed
 from harness.errors import InfrastructureError, UsageError
 
-INSTALL = (
-    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'"
-)
+INSTALL = "in a checkout: .venv/bin/python -m pip install -c constraints.txt -e '.[cluster]'"
 
 START = (
     "start one: python3 -m harness node --head, and on each other machine: python3 -m harness node --address HOST:PORT"

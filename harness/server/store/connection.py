@@ -65,7 +65,9 @@ class Connections:
             try:
                 import psycopg
             except ModuleNotFoundError:
-                raise UsageError("PostgreSQL needs psycopg", "pip install 'podium[postgres]'") from None
+                raise UsageError(
+                    "PostgreSQL needs psycopg", "in a checkout: pip install -c constraints.txt '.[postgres]'"
+                ) from None
             self._failures: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
         else:
             self._failures = (sqlite3.OperationalError, sqlite3.DatabaseError)
