@@ -10,7 +10,8 @@ torch.compile is told that shapes stay (`dynamic=False`) and compiles for each. 
 shape from the second shape on, which takes up to eight times as long (kv_replicate, 127 dims: 268 or 2258 us on an
 H200).
 
-FlashAttention-3 and FlashInfer are rivals if they are installed (flash_attention_3.py, flash_infer.py).
+FlashAttention-3, FlashInfer and FlashMLA are rivals if they are installed (flash_attention_3.py, flash_infer.py,
+flashmla.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import flash_attention_3
 import flash_infer
+import flashmla
 import torch
 from flash_attention_3 import Call
 from torch import Tensor
@@ -125,7 +127,8 @@ def mla(q: Tensor, kv_data: dict[str, Any], _: Tensor, indptr: Tensor, config: d
     calls: dict[str, Call] = {name: functools.partial(sdpa, backend) for name, backend in BACKENDS.items()}
     calls["matmul"] = functools.partial(latent_attention, q, kv, v_dim, scale)
     calls["torch.compile"] = functools.partial(compiled_latent_attention, q, kv, v_dim, scale)
-    return calls | flash_attention_3.mla(q, kv, v_dim, scale) | flash_infer.mla(q, kv, v_dim, scale)
+    calls |= flash_attention_3.mla(q, kv, v_dim, scale) | flash_infer.mla(q, kv, v_dim, scale)
+    return calls | flashmla.mla(q, kv_data["bf16"], kv_data["fp8"], v_dim, scale)
 
 
 def latent_attention(q: Tensor, kv: Tensor, v_dim: int, scale: float) -> Tensor:

@@ -3,6 +3,7 @@
 Each call holds the device for a known number of its clock's cycles, so no latency below that is right.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -88,6 +89,10 @@ SOURCES = {
     "looking at its inputs": (
         HEAD + CALL + "    spin()\n    return x * 2 if x.abs().max().item() > 0 else x\n",
         Manner.STOPPED,
+    ),
+    "slow to enqueue": (
+        "import time\n" + HEAD + CALL + "    time.sleep(3e-3)\n    spin()\n    return x * 2\n",
+        Manner.GATED,
     ),
     "longer than a slice": (HEAD + CALL + "    for _ in range(20):\n        spin()\n    return x * 2\n", Manner.LONG),
     "memory of the driver's in each call": (
@@ -231,6 +236,19 @@ def test_it_is_timed_right_or_labelled(root, name):
     assert manner is None or measured.manner is manner
     assert (measured.manner is Manner.STOPPED) == ("host-bound" in measured.labels)
     assert ("static" in name or "graph" in name) == ("copied" in measured.labels)
+
+
+def test_work_within_a_pour_longer_than_a_slice_never_counts_and_honest_calls_do(tmp_path):
+    command = [sys.executable, str(CHECKOUT / "bench" / "pours.py"), "--device", "cuda", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["pours"][0]["sandwich, most"] > found["pours"][0]["stopped, most"] + 200, "it is longer than a slice"
+    long = [row for row in found["rows"] if row["GiB"] > 3]
+    assert [row["right"] + row["voids"] for row in long if not row["share"]] == [15]
+    hidden = [row for row in long if row["share"]]
+    assert len(hidden) == 7 and not any(row["right"] for row in hidden)
+    assert sum(row["right and void"] for row in hidden) >= 60, "there is work within the pours, and it would be right"
 
 
 NEIGHBOUR = """

@@ -7,6 +7,8 @@ import pytest
 from harness.judge import bounds, null_calls
 from harness.judge.clock import Answer, Void
 from harness.judge.null_calls import (
+    ARM_MARGIN_NS,
+    ARM_NS,
     ASKED_LATE_NS,
     CALLS,
     CUT_NS,
@@ -15,7 +17,9 @@ from harness.judge.null_calls import (
     DISTURBED_GATED_NS,
     DISTURBED_NS,
     GATED_ABOVE_NS,
+    LEAST_ARM_NS,
     LONG_ABOVE_NS,
+    MOST_ARM_NS,
     NO_SLICE_NS,
     Constants,
     Unusable,
@@ -244,6 +248,14 @@ class TestTheConstants:
         assert found.void(answer(pour_ns=pour_ns + SWITCHES_NS), Manner.GATED, LARGE) is Void.DISTURBED
         waits_at_its_gate_ns = 180e3
         assert found.void(answer(pour_ns=pour_ns + waits_at_its_gate_ns), Manner.GATED, LARGE) is None
+
+    def test_a_worker_has_what_a_slice_leaves_beside_the_pour_to_enqueue_its_call(self):
+        found = FakeDevice(slice=2.39e6).measured()
+        free_ns = 2.39e6 - SWITCHES_NS - ARM_MARGIN_NS
+        for pour_ns, arm_ns in ((100e3, MOST_ARM_NS), (900e3, free_ns - 900e3), (1.2e6, LEAST_ARM_NS)):
+            found.pour_ns[SMALL.key] = pour_ns
+            assert found.arm_ns(SMALL) == pytest.approx(arm_ns)
+        assert found.arm_ns(LARGE) == Constants().arm_ns(SMALL) == ARM_NS, "where a pour or a slice is not known"
 
     def test_an_interval_far_below_the_constant_had_no_slice(self):
         found = FakeDevice().measured()

@@ -4,6 +4,7 @@ order of what is asked of it is known."""
 import ctypes
 import gc
 import itertools
+import time
 import typing
 from types import SimpleNamespace
 
@@ -37,7 +38,7 @@ class World:
     def __init__(self):
         self.log, self.arms_after, self.failure = [], 0, None
         self.hold_expired = self.hold_taken = self.stop_fails = self.ran = self.others_ran_on = False
-        self.rest = "at rest"
+        self.rest, self.arm_s = "at rest", 1.2e-3
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
         self.outputs, self.asked, self.opened = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
@@ -72,7 +73,8 @@ class World:
         assert region in ("arena", "pool")
 
     def begin(self, request=None, label=""):
-        if request is None:  # the hold's
+        if request is None or isinstance(request, int):  # the hold's
+            self.held_ns = request
             return self._say("hold")
         self.asked = request
         return self._say("ready", TURN)
@@ -241,11 +243,14 @@ class TestTheSandwich:
         assert timed(world, Manner.GATED).asked_after_ns > 3e6
         assert timed(world, Manner.STOPPED).asked_after_ns == 0
 
-    def test_one_that_is_late_lets_the_device_go_and_is_void(self, world, monkeypatch):
-        monkeypatch.setattr(sandwich, "ARM_S", 1e-3)
-        world.arms_after = 10**9
+    @pytest.mark.parametrize("arm_s", [0.5e-3, 30e-3])
+    def test_one_that_is_late_for_its_stage_lets_the_device_go_and_is_void(self, world, arm_s):
+        world.arms_after, world.arm_s = 10**9, arm_s
+        began = time.perf_counter()
         answer = timed(world)
+        assert time.perf_counter() - began >= arm_s
         assert answer.void is Void.SLOW_TO_ARM and "stop" not in world.log
+        assert world.held_ns > arm_s * 1e9, "the device is held until the worker is stopped"
         assert world.log.index("release") < world.log.index("reply"), "it may wait for the device"
 
     @pytest.mark.parametrize("failure", [TimeoutError(), Ended()])

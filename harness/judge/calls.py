@@ -188,6 +188,7 @@ class Caller:
         session.on_the_smallest = case.key == self._smallest
         dealt = time.monotonic()
         try:
+            series.stage.arm_s = self.constants.arm_ns(series.case) / 1e9
             answer = clock.time(session, series.stage, call, case.label)
         except Fault as fault:
             if fault.ending.verdict not in OF_THE_CALL:
@@ -257,6 +258,7 @@ class Caller:
         with share.full_memory_is_no_crash():
             call = series.call or self._deal(session, series, everything=False)
             try:
+                series.stage.arm_s = self.constants.arm_ns(series.case) / 1e9
                 answer = clock.time(session, series.stage, call, series.case.label, cycles)
             except Fault as fault:
                 if self._deadline is not None:

@@ -47,6 +47,10 @@ DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 usual time, but always less than two switches of the device. An interrupted pour takes these, 280 us, and the time of
 the other process. A gate at which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
+ARM_NS, LEAST_ARM_NS, MOST_ARM_NS, ARM_MARGIN_NS = 1.2e6, 0.8e6, 1.55e6, 0.2e6
+"""How long a worker may take to enqueue its call: before pours and slices are known, at least and at most. The margin
+is for stopping the worker, and for what comes before and after the pour. Holds of 1.85 ms were clean (H200)."""
+
 ASKED_LATE_NS = 15e3
 """Margin for asking for stamp B. Null calls asked for 118 us after A took as long as others. Those asked for after 146
 us took 2 us more, those after 158 us took 14 us more (H200, 2026-11-22)."""
@@ -86,6 +90,15 @@ class Constants:
         Nothing that a submission does can make a call faster than the latter."""
         own = self.by_manner.get(manner) or self.by_manner.get(Manner.SANDWICH)
         return own.latency_ns if own is not None else 0.0
+
+    def arm_ns(self, case: Case) -> float:
+        """Return how long a worker may take to enqueue a call while the device is held: what a time slice has left
+        beside the pour, within limits."""
+        pour_ns = self.pour_ns.get(case.key)
+        if pour_ns is None or math.isinf(self.slice_ns):
+            return ARM_NS
+        slice_ns = self.slice_ns - self.of(Manner.SANDWICH)  # it was measured between stamps, with two switches in it
+        return min(max(slice_ns - pour_ns - ARM_MARGIN_NS, LEAST_ARM_NS), MOST_ARM_NS)
 
     def void(self, answer: Answer, manner: Manner, case: Case) -> Void | None:
         """Return the reason to discard a GPU call, or None if it counts."""

@@ -44,8 +44,8 @@ from harness.sandbox.leash import Ended
 from harness.wire.device_arena import CudaMemory, DeviceArena
 from harness.wire.words import Words
 
-ARM_S = 1.2e-3
-"""How long the worker may take to enqueue its call while the device is held. Holds of 1.85 ms were clean (H200)."""
+STOP_S = 0.3e-3
+"""How much longer than a worker may take to enqueue its call the device is held: by then it is stopped."""
 
 ARM_GATED_S = 50e-3
 """The same limit if nothing is held: a hundred times longer than most hosts need."""
@@ -134,12 +134,12 @@ class Sandwich:
         """Hold the device while the worker arms its call, stop the worker, then pour and flush. Returns whether the
         worker was late."""
         hold = self._hold
-        hold.begin()
+        hold.begin(int((stage.arm_s + STOP_S) * 1e9))
         until(hold.holds)
         began = _clock()
         session.go()
         self._pour(stage)  # enqueued behind the hold, while the worker enqueues its call
-        while not session.has_answered() and _clock() < began + ARM_S:
+        while not session.has_answered() and _clock() < began + stage.arm_s:
             pass
         armed = session.has_answered()
         stopped = armed and _stop(session)

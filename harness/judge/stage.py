@@ -87,6 +87,8 @@ class Stage:
         self._looked: tuple[Sequence[int], torch.Tensor] = ((), _NONE)
         self._beside: torch.Tensor | None = None
         self.arena: Arena | None = None
+        self.arm_s = 1.2e-3
+        """How long the worker may take to enqueue its call while the device is held."""
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
         """Prepare the next call. `places` has each input and its place."""
