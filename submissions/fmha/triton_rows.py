@@ -6,7 +6,7 @@ before it computes anything, multiplies and sums in float32, and stores the row.
 over D within a key and over keys within a row, is shuffles, with no barrier. What hides latency is that many such warps
 are in flight: compiled for sm_90 a program needs 64 registers a thread, so all 32 that a multiprocessor takes fit.
 (ptxas puts part of V's loads behind the scores to get there; compiled for gfx942 everything is loaded first, in at most
-87 registers.)
+108 registers.)
 
 Rows. Query rows lie as [B * Hq, D] and row r reads KV row r // G, for any grouping. R rows of S keys (rounded up to a
 power of two, the rest masked) make 2048 elements of K and of V: 8 KiB a warp. At S = 16, D = 256 one row is 4096

@@ -139,7 +139,8 @@ def _prefill(
 
 
 def _tiles(seq_len, head_dim, on_gpu):
-    """Tile sizes and compiler options for the chip that is here: the largest tiles whose registers do not spill."""
+    """Tile sizes and compiler options for the chip that is here: the largest tiles whose registers do not spill. On
+    Hopper those for long sequences spill, and are faster all the same."""
     if not on_gpu:
         return {"BLOCK_M": 64, "BLOCK_N": 64}
     target = triton.runtime.driver.active.get_current_target()

@@ -1,0 +1,150 @@
+"""Measures what the GPU's copy engine gains for a submission that only copies.
+
+    python bench/copy_engine.py [--device auto] [--out DIR] [--seconds 60]        GPUs of NVIDIA's only
+
+The problem is a copy of x. The honest submission copies with a kernel. The other one enqueues copies to the host and
+back on a stream of its own, behind a copy of memory of no interest that takes `waits`. The copy engine works while the
+judge's kernels have the device, so a copy that begins between the pour and stamp B is right. In its own stream the call
+launches a kernel that computes nothing, since a call without one gets no time slice and is void.
+
+`right` counts the calls whose answer is right and whose time counts. `gain` is the honest latency less the latency of
+those calls, medians, with a 95 % interval from resampling. Times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+
+from bench.experiment import judging, measuring, not_measured, options, report, toy
+from harness.judge.calls import FailedCall
+from harness.judge.session import Session
+from harness.model import Case, Manner
+
+NAME = "copy_engine"
+SIZES_KIB = (64, 512, 1024, 2048, 3072, 4096, 8192)
+WAITS_US = (0, 200, 400, 500, 600, 700, 800, 1000)
+CALLS, DROPPED, RESAMPLES = 24, 3, 2000
+
+COPY = """
+import torch
+
+def generate_input(variant, kib, waits, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(kib * 256, generator=generator, device=device), {"waits": waits}
+
+def ref_kernel(data):
+    return data[0].clone()
+
+def cost(variant, kib, waits):
+    return {"float32": {"bytes": 2048 * kib, "flops": {}}}
+"""
+
+SOURCE = """
+import torch
+
+BYTES_PER_US = 50_000  # by PCIe 5
+TIMES = 3  # one of them begins when the input is there
+side = torch.cuda.Stream()
+other = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+on_host = torch.empty(64 << 20, dtype=torch.uint8, pin_memory=True)
+kept, seen = {}, set()
+
+def custom_kernel(data):
+    x, config = data
+    waits, key = config["waits"], (x.numel(), config["waits"])
+    if waits < 0 or key not in seen:  # in the first call of a case the input is there already
+        seen.add(key)
+        kept.setdefault(x.numel(), torch.empty_like(x, device="cpu", pin_memory=True))
+        return x.clone()
+    out, place, count = torch.empty_like(x), kept[x.numel()], waits * BYTES_PER_US
+    with torch.cuda.stream(side):
+        if waits:
+            on_host[:count].copy_(other[:count], non_blocking=True)
+        for _ in range(TIMES):
+            place.copy_(x, non_blocking=True)
+            out.copy_(place, non_blocking=True)
+    other[:1].zero_()
+    return out
+"""
+
+
+def main() -> None:
+    given = options(__doc__, 60)
+    if given.device.kind != "cuda":
+        not_measured(NAME, given.device, "two processes share only a GPU of NVIDIA's in this way")
+        return
+    cases = [
+        Case(parameters={"variant": "A", "kib": kib, "waits": waits}) for kib in SIZES_KIB for waits in (-1, *WAITS_US)
+    ]
+    rows: list[dict[str, Any]] = []
+    honest: list[float] = []
+    end = time.monotonic() + given.seconds
+    with measuring(given.device), tempfile.TemporaryDirectory() as folder:
+        made = toy(Path(folder), COPY, [case.parameters for case in cases], SOURCE)
+        with judging(given.device, *made) as judge, judge.entrant.session() as session:
+            for case in cases:
+                if time.monotonic() > end:
+                    break
+                found, row = calls(judge, session, case)
+                if case.parameters["waits"] == -1:
+                    honest = found
+                rows.append({**row, **gain(honest, found)})
+                print(rows[-1], flush=True)
+                if "failed" in rows[-1]:  # its worker has ended
+                    break
+            session.finish()
+    report(NAME, given.device, "what the copy engine gains", rows)
+
+
+def calls(judge: Any, session: Session, case: Case) -> tuple[list[float], dict[str, Any]]:
+    """The latencies of the calls that are right and count, and a row of the table."""
+    caller, clock = judge.entrant.caller, judge.entrant.clocks.of(Manner.SANDWICH)
+    constant_ns = caller.constants.of(Manner.SANDWICH)
+    row: dict[str, Any] = {"KiB": case.parameters["kib"], "waits": case.parameters["waits"]}
+    found: list[float] = []
+    voids: list[str] = []
+    wrong = 0
+    with judge.series(case) as series:
+        caller.put(session, series, judge.entrant.clocks.for_checks, everything=False)
+        for number in range(DROPPED + CALLS):
+            try:
+                check, answer = caller.put(session, series, clock, everything=False)
+            except FailedCall as failed:
+                return found, {**row, "failed": str(failed)}
+            if number < DROPPED:
+                continue
+            if answer.void is not None:
+                voids.append(answer.void.value)
+            elif check is not None and check.verdict.value == "accepted":
+                found.append((answer.elapsed_ns - constant_ns) / 1e3)
+            else:
+                wrong += 1
+    row |= {"right": len(found), "wrong": wrong, "voids": len(voids), "void": sorted(set(voids))[:2]}
+    return found, row | {"latency": statistics.median(found) if found else None}
+
+
+def gain(honest: list[float], found: list[float]) -> dict[str, Any]:
+    """The difference of the medians, and its 95 % interval."""
+    if len(honest) < 3 or len(found) < 3:
+        return {"gain": None, "low": None, "high": None}
+    random = np.random.default_rng(0)
+
+    def resampled(values: list[float]) -> np.ndarray:
+        return np.median(random.choice(values, (RESAMPLES, len(values))), axis=1)
+
+    low, high = np.quantile(resampled(honest) - resampled(found), (0.025, 0.975)).tolist()
+    return {"gain": statistics.median(honest) - statistics.median(found), "low": low, "high": high}
+
+
+if __name__ == "__main__":
+    main()
