@@ -3,9 +3,10 @@
     python bench/copy_engine.py [--device auto] [--out DIR] [--seconds 60]        GPUs of NVIDIA's only
 
 The problem is a copy of x. The honest submission copies with a kernel. The other one enqueues copies to the host and
-back on a stream of its own, behind a copy of memory of no interest that takes `waits`. The copy engine works while the
-judge's kernels have the device, so a copy that begins between the pour and stamp B is right. In its own stream the call
-launches a kernel that computes nothing, since a call without one gets no time slice and is void.
+back on streams of its own, in chunks, both directions at once. They begin behind a copy of memory of no interest that
+takes `waits`. The copy engine works while the judge's kernels have the device, so a copy that begins behind the pour
+and ends before stamp B is right. In its own stream the call launches a kernel that computes nothing, since a call
+without one gets no time slice and is void.
 
 `right` counts the calls whose answer is right and whose time counts. `gain` is the honest latency less the latency of
 those calls, medians, with a 95 % interval from resampling. Times are in microseconds.
@@ -31,8 +32,8 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "copy_engine"
-SIZES_KIB = (64, 512, 1024, 2048, 3072, 4096, 8192)
-WAITS_US = (0, 200, 400, 500, 600, 700, 800, 1000)
+SIZES_KIB = (64, 1024, 3072, 4096, 8192, 16384, 24576, 32768, 65536)
+WAITS_US = (0, 200, 400, 500, 600, 800)
 CALLS, DROPPED, RESAMPLES = 24, 3, 2000
 
 COPY = """
@@ -54,7 +55,8 @@ import torch
 
 BYTES_PER_US = 50_000  # by PCIe 5
 TIMES = 3  # one of them begins when the input is there
-side = torch.cuda.Stream()
+CHUNK = 1 << 20  # bytes
+down, up = torch.cuda.Stream(), torch.cuda.Stream()
 other = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
 on_host = torch.empty(64 << 20, dtype=torch.uint8, pin_memory=True)
 kept, seen = {}, set()
@@ -64,15 +66,22 @@ def custom_kernel(data):
     waits, key = config["waits"], (x.numel(), config["waits"])
     if waits < 0 or key not in seen:  # in the first call of a case the input is there already
         seen.add(key)
-        kept.setdefault(x.numel(), torch.empty_like(x, device="cpu", pin_memory=True))
+        if x.numel() not in kept:
+            place = torch.empty_like(x, device="cpu", pin_memory=True)
+            kept[x.numel()] = place, [torch.cuda.Event() for _ in x.split(CHUNK // 4)]
         return x.clone()
-    out, place, count = torch.empty_like(x), kept[x.numel()], waits * BYTES_PER_US
-    with torch.cuda.stream(side):
-        if waits:
-            on_host[:count].copy_(other[:count], non_blocking=True)
-        for _ in range(TIMES):
-            place.copy_(x, non_blocking=True)
-            out.copy_(place, non_blocking=True)
+    out, (place, events) = torch.empty_like(x), kept[x.numel()]
+    chunks = list(zip(x.split(CHUNK // 4), place.split(CHUNK // 4), out.split(CHUNK // 4), events))
+    with torch.cuda.stream(down):
+        on_host[: waits * BYTES_PER_US].copy_(other[: waits * BYTES_PER_US], non_blocking=True)
+    for _ in range(TIMES if len(chunks) <= 8 else 1):
+        for source, between, target, event in chunks:
+            with torch.cuda.stream(down):
+                between.copy_(source, non_blocking=True)
+                event.record()
+            with torch.cuda.stream(up):
+                up.wait_event(event)
+                target.copy_(between, non_blocking=True)
     other[:1].zero_()
     return out
 """

@@ -29,7 +29,7 @@ one above as 2^9.
 Tiles. 64 tokens, 18 KiB of codes. One program a multiprocessor: three decoders with 128 registers a thread and 219 KiB
 for many tiles, two with 168 registers and 149 KiB for few, since those start sooner.
 
-Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
+Short caches, up to 1024 tokens and at least 16 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
 where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
 of its programs has at most 64 tokens and a warp 8 of them, both products are mma.sync's on fp16, and partial results go
 straight into the shared memory of the programs that merge them. Codes come straight into registers, each lane's from
