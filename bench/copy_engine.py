@@ -3,10 +3,10 @@
     python bench/copy_engine.py [--device auto] [--out DIR] [--seconds 60]        GPUs of NVIDIA's only
 
 The problem is a copy of x. The honest submission copies with a kernel. The other one enqueues copies to the host and
-back on streams of its own, in chunks, both directions at once. They begin behind a copy of memory of no interest that
-takes `waits`. The copy engine works while the judge's kernels have the device, so a copy that begins behind the pour
-and ends before stamp B is right. In its own stream the call launches a kernel that computes nothing, since a call
-without one gets no time slice and is void.
+back on streams of its own, above 4 MiB in quarters, so that both directions work at once. They begin behind a copy of
+memory of no interest that takes `waits`. The copy engine works while the judge's kernels have the device, so a copy
+that begins behind the pour and ends before stamp B is right. In its own stream the call launches a kernel that computes
+nothing, since a call without one gets no time slice and is void.
 
 `right` counts the calls whose answer is right and whose time counts. `gain` is the honest latency less the latency of
 those calls, medians, with a 95 % interval from resampling. Times are in microseconds.
@@ -32,8 +32,8 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "copy_engine"
-SIZES_KIB = (64, 1024, 3072, 4096, 8192, 16384, 24576, 32768, 65536)
-WAITS_US = (0, 200, 400, 500, 600, 800)
+SIZES_KIB = (64, 1024, 2048, 4096, 8192, 16384, 24576, 32768)
+WAITS_US = (0, 300, 450, 600, 800, 1000)
 CALLS, DROPPED, RESAMPLES = 24, 3, 2000
 
 COPY = """
@@ -54,8 +54,6 @@ SOURCE = """
 import torch
 
 BYTES_PER_US = 50_000  # by PCIe 5
-TIMES = 3  # one of them begins when the input is there
-CHUNK = 1 << 20  # bytes
 down, up = torch.cuda.Stream(), torch.cuda.Stream()
 other = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
 on_host = torch.empty(64 << 20, dtype=torch.uint8, pin_memory=True)
@@ -63,18 +61,19 @@ kept, seen = {}, set()
 
 def custom_kernel(data):
     x, config = data
+    pieces = 4 if x.numel() > 1 << 20 else 1
     waits, key = config["waits"], (x.numel(), config["waits"])
     if waits < 0 or key not in seen:  # in the first call of a case the input is there already
         seen.add(key)
         if x.numel() not in kept:
             place = torch.empty_like(x, device="cpu", pin_memory=True)
-            kept[x.numel()] = place, [torch.cuda.Event() for _ in x.split(CHUNK // 4)]
+            kept[x.numel()] = place, [torch.cuda.Event() for _ in range(pieces)]
         return x.clone()
     out, (place, events) = torch.empty_like(x), kept[x.numel()]
-    chunks = list(zip(x.split(CHUNK // 4), place.split(CHUNK // 4), out.split(CHUNK // 4), events))
+    chunks = list(zip(x.chunk(pieces), place.chunk(pieces), out.chunk(pieces), events))
     with torch.cuda.stream(down):
         on_host[: waits * BYTES_PER_US].copy_(other[: waits * BYTES_PER_US], non_blocking=True)
-    for _ in range(TIMES if len(chunks) <= 8 else 1):
+    for _ in range(1 if x.numel() > 1 << 21 else 3):  # one of them begins when the input is there
         for source, between, target, event in chunks:
             with torch.cuda.stream(down):
                 between.copy_(source, non_blocking=True)

@@ -19,8 +19,9 @@ answers are compared as the judge compares (bench/standing):
 Columns: for mla the range of the figures over many calls (gains, the parts of problems/mla/reference.py), and the
 scatter of rows; a value over its limit, for single calls and over all calls, the largest of all seeds for honest work
 and the least for wrong work; the limit that is nearest, or the furthest behind, in most seeds; and in how many seeds
-the tolerance refuses. For a wrong file it is the loosest tolerance. A figure of a run is that of its worst group. `-k`
-selects entries with one of some texts in their names.
+the tolerance refuses. For a wrong file it is the loosest tolerance. A figure of a run is that of its worst group. The
+line of JSON also has the `worst_calls`: of each entry the ten single calls nearest to a limit, with limit and case.
+`-k` selects entries with one of some texts in their names.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ def tallied(what: str | None, number: int) -> list[str]:
     return [] if what is None else [what]
 
 
+WORST_CALLS = 10
+
 FIGURES = (
     "gain",
     "row_gain",
@@ -179,6 +182,16 @@ def row(problem: str, entry: Entry, standings: Sequence[Standing], is_wrong: boo
         "runs": len(standings),
         "refused": sum(standing.rejected(name) for standing in standings),
     }
+
+
+def worst_calls(entry: Entry, standings: Sequence[Standing]) -> list[dict[str, Any]]:
+    """The worst call of each run, for the ten worst runs."""
+    name = entry.tolerance
+    found = sorted(standings, key=lambda standing: -standing.single[name])[:WORST_CALLS]
+    return [
+        {"limit": each.worst[name].limit, "over limit": each.worst[name].ratio, "case": each.worst_case[name]}
+        for each in found
+    ]
 
 
 def figures(tallies: Sequence[Tally]) -> dict[str, str]:
@@ -235,7 +248,7 @@ def main() -> None:
     if given.wrong and device.kind != "cpu":
         parser.error("what is wrong is asked on a CPU only")
     most_bytes = math.inf if device.kind == "cpu" else given.most_mb * 1e6
-    rows, groups, failed = [], {}, 0
+    rows, groups, nearest, failed = [], {}, {}, 0
     with get_context("spawn").Pool(given.jobs) as pool:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
@@ -249,10 +262,11 @@ def main() -> None:
                     continue
                 expected = "no" if not given.wrong else "no, README" if entry.name in passing_too else "yes"
                 rows.append({**row(name, entry, standings, given.wrong), "to be refused": expected})
+                nearest[entry.name] = worst_calls(entry, standings)
                 if name == "mla":
                     groups[entry.name] = by_group(entry, standings)
     facts = {"seeds": given.seeds, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
-    report("honest", device, headline(rows), rows, groups=groups, failed=failed, **facts)
+    report("honest", device, headline(rows), rows, groups=groups, worst_calls=nearest, failed=failed, **facts)
     sys.exit(1 if failed else 0)
 
 

@@ -29,6 +29,9 @@ class Standing:
     tally."""
 
     worst: dict[str, Excess] = field(default_factory=dict)
+    worst_case: dict[str, str] = field(default_factory=dict)
+    """By tolerance: the case of that call."""
+
     groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
 
     def add(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
@@ -40,7 +43,7 @@ class Standing:
         found = differences(call, *outcome, tolerances)
         for name, excess in compare(call, found, tolerances).excess.items():
             if name not in self.worst or excess.ratio > self.worst[name].ratio:
-                self.worst[name] = excess
+                self.worst[name], self.worst_case[name] = excess, call.case.label
         tally = sum((each.tally for each in found if each.tally is not None), Tally())
         for group in what:
             before, _ = self.groups.get(group, (Tally(), {}))

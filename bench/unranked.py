@@ -107,8 +107,9 @@ def main() -> None:
                     continue
                 data = reference.generate_input(**shape, seed=1, device="cuda")
                 expected = tune.expectation(problem, reference, data)
+                reset = tune.resetter(problem, data)
                 for name in names:
-                    found = beside(problem, forms[name], data, expected, timer, null_us)
+                    found = beside(forms[name], data, reset, expected, timer, null_us)
                     rows.append({"kernel": f"{problem}/{name}", "shape": words(shape), **found})
                     log.write(json.dumps(rows[-1]) + "\n")
                     log.flush()
@@ -133,10 +134,9 @@ def both(problem: str, name: str, before: Path) -> dict[str, Any]:
 
 
 def beside(
-    problem: str, forms: dict[str, Any], data: Any, expected: Any, timer: GpuTimer, null_us: float
+    forms: dict[str, Any], data: Any, reset: Any, expected: Any, timer: GpuTimer, null_us: float
 ) -> dict[str, Any]:
     """Both forms' medians in microseconds, their ratio, and their relative L2 errors."""
-    reset = tune.resetter(problem, data)
     found: dict[str, list[float]] = {form: [] for form in forms}
     errors: dict[str, Any] = {}
     try:
