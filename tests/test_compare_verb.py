@@ -334,3 +334,21 @@ def test_runs_of_an_older_revision_are_named_by_compare_and_in_the_list(podium, 
     assert "other and old: of an older revision of the problem" in podium("compare", "other", "old")[1]
     store("one", OLD, problem_sha256=present)
     assert "of an older revision" not in podium("compare", "one", "new")[1]
+
+
+@pytest.mark.parametrize("reason", [Unranked.INTERPRETED, Unranked.EMULATED])
+def test_of_runs_that_were_not_timed_it_says_what_gives_times(podium, store, toy_root, reason):
+    untimed = {"measurements": (), "score": None, "unranked_because": reason}
+    old, new = store("old", OLD, **untimed), store("new", NEW, **untimed)
+    (told,) = [line for line in podium("compare", "old", "new")[1].splitlines() if "to get times" in line]
+    files = f"{old.submission_path} {new.submission_path}"
+    assert told.endswith(f"on a machine with a GPU: python3 -m harness --root {toy_root} eval double {files}")
+    later = store("new", NEW + "#", id="20260102T000000-fedcba-new", **untimed)
+    (told,) = [line for line in podium("compare", new.id, later.id)[1].splitlines() if "to get times" in line]
+    assert told.endswith(f"compare {new.id} {later.id} --duel"), "one file cannot hold both sources"
+    store("timed", OLD + "#")
+    assert "to get times" in podium("compare", "timed", "new")[1]
+    wrong = Ending(verdict=Verdict.WRONG_ANSWER, message="1 of 2 test cases is wrong")
+    store("wrong", OLD + "##", (), ending=wrong)
+    for a, b in (("wrong", "new"), ("timed", "timed")):
+        assert "to get times" not in podium("compare", a, b)[1]

@@ -16,7 +16,7 @@ from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
 from harness.command import typed
 from harness.errors import PodiumError, judging
-from harness.model import Device, Run, Submission, Verdict
+from harness.model import Device, Run, Submission, Unranked, Verdict
 from harness.ranking import comparison, doubt
 from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import DOUBTFUL_LABELS, Speed
@@ -139,7 +139,25 @@ def compare(root: Path, versions: Versions) -> Comparison:
     )
     older = [name for name, run in zip(compared.names, (versions.a, versions.b), strict=True) if _is_older(root, run)]
     told = [f"{' and '.join(older)}: of an older revision of the problem, and not on its board"] if older else []
-    return replace(compared, notes=(*versions.notes, *told, *compared.notes))
+    return replace(compared, notes=(*_how_to_time(root, versions), *versions.notes, *told, *compared.notes))
+
+
+def _how_to_time(root: Path, versions: Versions) -> Iterator[str]:
+    """Say which command gives times if one of two accepted runs has none because its kernels did not run on a chip."""
+    runs = (versions.a, versions.b)
+    untimed = any(run.unranked_because in (Unranked.INTERPRETED, Unranked.EMULATED) for run in runs)
+    if not untimed or any(run.ending.verdict is not Verdict.ACCEPTED for run in runs):
+        return
+    files = list(dict.fromkeys(run.submission_path for run in runs))
+    if len(files) > 1 or versions.a_source == versions.b_source:
+        named = versions.a.problem
+        with contextlib.suppress(PodiumError):  # a problem that is not here any more
+            named = catalog.problem_of(root, versions.a).argument
+        command, where = typed("eval", named, *files), "on a machine with a GPU"
+    else:  # one file cannot hold both sources
+        command = typed("compare", versions.a.id, versions.b.id, "--duel")
+        where = "on a machine with a GPU and these results"
+    yield f"a kernel that is interpreted or emulated is checked, not timed; to get times, {where}: {command}"
 
 
 def _is_older(root: Path, run: Run) -> bool:
