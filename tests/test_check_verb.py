@@ -160,6 +160,10 @@ def test_the_last_line_of_a_wrong_answer_says_what_is_wrong_before_how_often_and
     assert "rows=" not in last
 
 
+def test_a_report_that_no_table_pushes_up_says_once_how_to_judge_the_case_again(podium):
+    assert podium(TORCH.replace("* 2", "* 3"))[1].count(" replay double ") == 1
+
+
 def test_at_the_first_wrong_case_it_stops_if_asked_to(podium):
     wrong = TORCH.replace("* 2", "* 3")
     for words, tried in ((["-x"], 1), ([], 2)):
@@ -192,8 +196,11 @@ def test_kernels_are_compiled_as_the_cases_that_are_asked_for_launch_them(podium
 def test_a_wrong_answer_is_shown_with_its_report_and_compiled_all_the_same(podium):
     code, out, _ = podium(TRITON.replace("(2.0)", "(3.0)"), "--target", "gfx942")
     assert code == 10
-    assert "rel_l2" in out and re.search("reproduce: .* replay double", out)
+    again = re.search("reproduce: (.* replay double .*)", out)[1]
+    assert "rel_l2" in out and out.index(again) < out.index("double_kernel")
     assert last_line(out).startswith("wrong answer on CPU") and last_line(out).endswith("compiles for gfx942")
+    next_step = out.rstrip().splitlines()[-3]
+    assert next_step == f"To judge that case again, alone and with the same inputs: {again}", "pushed up by the table"
 
 
 @pytest.mark.parametrize(

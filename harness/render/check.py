@@ -24,7 +24,7 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found), _how_to_run(found))
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found), _next_step(found))
     return [*(part for part in told if part), summary(found)]
 
 
@@ -35,9 +35,21 @@ def _remarks(found: Checkup) -> str:
     return "\n".join(f"The emulator remarks: {line}" for line in lines)
 
 
+def _next_step(found: Checkup) -> str:
+    """Return the command to type next. After a failed case that is the last line of the report: the table of kernels
+    pushes it up, and the report on machine code is not shown. Without kernels the report stands right above."""
+    if not found.exit_code:
+        return _how_to_run(found)
+    reports = [one.report for one in (found.judgement, found.emulated) if one and one.report]
+    *_, last = reports[0].splitlines() if reports else [""]
+    if not last.startswith(fit.COMMAND) or not any(one.kernels or one.flaws for one in found.compilations):
+        return ""
+    return f"To judge that case again, alone and with the same inputs: {last.removeprefix(fit.COMMAND)}"
+
+
 def _how_to_run(found: Checkup) -> str:
     """Return the command that runs the machine code without the chip, if the user did not ask for that."""
-    if not found.runnable or found.exit_code:
+    if not found.runnable:
         return ""
     first, *others = found.runnable
     typed_so = typed("check", found.problem, found.submission.path, "--target", first)
