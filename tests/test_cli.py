@@ -262,21 +262,38 @@ def test_where_the_print_of_a_failing_call_is_cut_it_is_said_what_has_all_of_it(
     assert re.search(r"It printed \(the last 8 of \d+ lines; all: --json\):", out)
 
 
-def test_show_without_a_run_lists_what_is_stored_the_latest_last(podium, toy_root):
+def test_show_without_a_run_lists_what_is_stored_the_latest_first_and_as_data_last(podium, toy_root):
     assert podium("show")[:2] == (0, "No runs yet.\n")
     honest, wrong = submit(toy_root, "honest", HONEST), submit(toy_root, "wrong", WRONG)
     podium("eval", "double", "--quick", str(honest), str(wrong))
     code, out, _ = podium("show")
     lines = [line for line in out.splitlines() if "double" in line]
     assert code == 0 and len(lines) == 2 and "clock" not in out
-    assert "-honest " in lines[0] and "accepted" in lines[0] and "quick" in lines[0]
-    assert "-wrong " in lines[1] and "wrong answer" in lines[1]
+    assert "-wrong " in lines[0] and "wrong answer" in lines[0]
+    assert "-honest " in lines[1] and "accepted" in lines[1] and "quick" in lines[1]
     listed = json.loads(podium("show", "--json")[1])["runs"]
     assert [(run["submission"], run["verdict"]) for run in listed] == [
         ("honest", "accepted"),
         ("wrong", "wrong_answer"),
     ]
     assert podium("show", "--markdown")[1].startswith("| run")
+
+
+def test_the_latest_run_is_last_on_a_terminal_too_low_for_the_list(podium, toy_root, monkeypatch):
+    for number in range(5):
+        Store(toy_root).write(make_run(f"20260101T00000{number}-{number}-mine", submission="mine"), SUBMISSION)
+
+    def listed(*words):
+        return re.findall(r"T00000(\d)-", podium("show", *words)[1])
+
+    newest_first = [*"43210"]
+    assert listed() == newest_first, "without a terminal"
+    rows = len(podium("show")[1].splitlines())
+    for lines, order in ((rows + 2, newest_first), (rows + 1, newest_first[::-1])):
+        monkeypatch.setenv("LINES", str(lines))
+        assert listed() == listed("double") == order
+    assert listed("--markdown") == newest_first
+    assert podium("show", "--csv")[1].index("T000000") < podium("show", "--csv")[1].index("T000004")
 
 
 def test_the_list_of_runs_says_whether_the_file_still_holds_the_source_that_was_judged(podium, toy_root):

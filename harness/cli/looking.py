@@ -28,7 +28,7 @@ from harness.cli.options import (
 from harness.errors import INTERRUPTED_EXIT_CODE, UsageError
 from harness.model import OLDER_SOURCE, Run
 from harness.ranking.comparison import LEAST_PAIRS
-from harness.render import boards, colour, github, sheet
+from harness.render import boards, colour, document, github, sheet
 from harness.render.legible import legible
 from harness.render.lists import left_alone, runs
 from harness.verbs import leaderboard as ranked
@@ -88,7 +88,10 @@ def leaderboard(
 @csv_option
 @click.pass_obj
 def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: bool) -> None:
-    """Show one run in full. Without RUN, list the stored runs, the latest last; --csv is for that list.
+    """Show one run in full. Without RUN, list the stored runs; --csv is for that list.
+
+    The list begins with the latest run. On a terminal that is too low for it, it ends with the latest, above the
+    prompt. --json and --csv always end with the latest.
 
     RUN is a run's id, a unique beginning of an id, or a submission's name or file. A submission means the latest run of
     its latest source. A problem's name lists the runs of that problem.
@@ -105,7 +108,10 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
             click.echo(sheet.runs(found), nl=False)
             say_what_is_left_alone(faults)
         else:
-            print_parts([*runs(found, stored.without_file(root, found)), *left_alone(faults)], as_markdown)
+            gone, below = stored.without_file(root, found), left_alone(faults)
+            latest_first = [*runs(found[::-1], gone), *below]
+            fits = as_markdown or document.fits(latest_first)
+            print_parts(latest_first if fits else [*runs(found, gone), *below], as_markdown)
         return
     if as_csv:
         raise UsageError("--csv applies only to the list of runs", "leave out RUN, or print it with --json")

@@ -79,6 +79,11 @@ def markdown(parts: Iterable[Part]) -> str:
     return "\n\n".join(written for part in parts if (written := _markdown(part)))
 
 
+def fits(parts: Iterable[Part]) -> bool:
+    """Whether the terminal shows all of the text, with the command above it and the prompt below. True without one."""
+    return len(text(parts).splitlines()) + 2 <= fit.height()
+
+
 def escaped(value: object) -> str:
     """Return `value` as Markdown that shows it literally: no markup, no HTML, no end of a cell or line, nothing
     invisible."""

@@ -20,7 +20,7 @@ COMMAND = "reproduce: "
 """The beginning of the line of a report that the user copies."""
 
 UNBOUNDED = 1 << 20
-"""The line length for a file or another program."""
+"""The line length, and the number of lines, for a file or another program."""
 
 Column = Sequence[str]
 """A header and its cells."""
@@ -29,6 +29,11 @@ Column = Sequence[str]
 def room() -> int:
     """Return the characters that fit on a line of the terminal, or UNBOUNDED without a terminal."""
     return shutil.get_terminal_size((UNBOUNDED, 0)).columns
+
+
+def height() -> int:
+    """Return the lines that the terminal shows, or UNBOUNDED without a terminal."""
+    return shutil.get_terminal_size((0, UNBOUNDED)).lines
 
 
 def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[list[Column]] | None:
