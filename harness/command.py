@@ -49,7 +49,11 @@ VARIABLES = {
 }
 """The verbs that are targets of make, with the make variables for their arguments."""
 
-OFFLINE = ("ziglang", "nvidia-cuda-nvrtc", "tinygrad==0.14.0", "pyelftools")
+CLANG, NVRTC = "'ziglang>=0.15'", "nvidia-cuda-nvrtc"
+"""The packages with a compiler for all of AMD's chips, and one for NVIDIA's, quoted for a shell. The clang of an older
+ziglang does not know gfx950."""
+
+OFFLINE = (CLANG, NVRTC, "tinygrad==0.14.0", "pyelftools")
 """The packages of the extra `offline` in pyproject.toml."""
 
 

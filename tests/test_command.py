@@ -126,7 +126,8 @@ def test_an_installed_podium_names_pip_for_what_a_checkout_sets_up(installed):
     extra = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["offline"]
     names = [re.split(r"[<>=;]", requirement)[0] for requirement in extra]
     words = shlex.split(command.how_to_get_offline().partition("pip install ")[2])
-    assert [word.partition("=")[0] for word in words] == names
+    assert [re.split(r"[<>=]", word)[0] for word in words] == names
+    assert words[0] == extra[0].partition(";")[0], "an older clang is of no use for gfx950"
 
 
 @pytest.mark.parametrize("caller", ["podium", "make"])

@@ -9,6 +9,7 @@ import pytest
 from harness import catalog
 from harness.compile.survey import HipCompiler, Tools
 from harness.errors import InfrastructureError, ProblemError
+from harness.hip import compilers
 from harness.machine.device import detect
 from harness.render import doctor as rendered
 from harness.verbs import doctor, new_problem
@@ -151,6 +152,16 @@ def test_a_compiler_that_is_missing_comes_with_the_command_that_brings_it(facts)
     found = facts()["inline HIP for gfx950"]
     assert found.state == "missing" and not found.fatal
     assert found.remedy == "make setup-offline, or: pip install ziglang"
+
+
+def test_one_command_brings_a_compiler_for_all_chips_of_a_vendor(monkeypatch):
+    """After a command for one chip, doctor does not ask for another command for the next chip."""
+    monkeypatch.setattr(compilers, "clang_for", lambda target: None)
+    monkeypatch.setattr(compilers, "nvrtc", lambda: None)
+    monkeypatch.setattr(compilers.shutil, "which", lambda name: None)
+    for vendor, package in (("amd", "'ziglang>=0.15'"), ("nvidia", "nvidia-cuda-nvrtc")):
+        told = {compilers.missing(name) for name, chip in compilers.TARGETS.items() if chip.vendor == vendor}
+        assert told == {f".venv/bin/python -m pip install {package}"}
 
 
 def test_a_way_that_another_contains_is_not_named_as_well(facts, monkeypatch):

@@ -4,9 +4,8 @@
     code_object(source, ..)   ─► a loadable code object, for the emulator, and the assembly
     missing("gfx950")         ─► the command that installs a compiler for it, or None if there is one
 
-    gfx942, gfx1100   ROCm's clang, or any from 19 on
-    gfx950            ROCm's clang, or any from 20 on, such as the one in PyPI's ziglang
-    sm_90             NVRTC (PyPI: nvidia-cuda-nvrtc), or nvcc
+    AMD's chips   ROCm's clang, any from 20 on (but for gfx950 from 19 on), or that of PyPI's ziglang from 0.15 on
+    sm_90         NVRTC (PyPI: nvidia-cuda-nvrtc), or nvcc
 
 Sources are those of `harness.hip`, which need no vendor's headers. AMD sources are compiled to assembly, whose metadata
 hold the resources. Nothing is linked, so a call of an undefined function is not noticed. Nothing is run, so this does
@@ -30,7 +29,7 @@ from typing import Any
 
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import DEFAULT_TARGETS, TARGETS
-from harness.command import how_to_get_offline, pip_install
+from harness.command import CLANG, NVRTC, how_to_get_offline, pip_install
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 from harness.hip.vocabulary import hint
@@ -55,8 +54,8 @@ _AMD_FLAGS = (
 )
 
 
-_OF_PIP = {"gfx950": "ziglang", "sm_90": "nvidia-cuda-nvrtc"}
-"""Of targets that Debian's clang 19 does not know, the package that brings a compiler."""
+_OF_PIP = {"amd": CLANG, "nvidia": NVRTC}
+"""By vendor the package with a compiler for all of its chips: a distribution's clang may know some of them only."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def missing(target: str) -> str | None:
         found = nvrtc() or shutil.which("nvcc")
     if found:
         return None
-    return pip_install(_OF_PIP[target]) if target in _OF_PIP else "apt-get install clang-19"
+    return pip_install(_OF_PIP[TARGETS[target].vendor])
 
 
 @functools.cache
