@@ -22,6 +22,7 @@ has already, of this device, these versions and these sources, is not measured a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import faulthandler
 import functools
@@ -35,8 +36,9 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -243,76 +245,87 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float, spaced_s:
     null = torch.zeros(1, device="cuda")
     small = sorted(timer.sample(null.zero_).latency_ns / 1e3 for _ in range(21))[10]
     print(f"   {device.name}; one small kernel takes {small:.1f} us", flush=True)
-    times: dict[str, dict[str, float]] = {}
-    floors: dict[tuple[str, str], float] = {}
-    usable = True
     sources = {name: hashlib.sha256((ROOT / "submissions" / f"{name}.py").read_bytes()).hexdigest() for name in modules}
     measured_on = {"device": device.name, "null_us": small, **versions(), "sources": sources}
     before = done_before(out / "tune.jsonl", measured_on)
     with (out / "tune.jsonl").open("a") as log:
         log.write(json.dumps(measured_on) + "\n")
+        sweep = Sweep(problem, before, log, broken)
         for done, case in enumerate(cases):
             deadline = time.monotonic() + (budget_s - (time.monotonic() - began)) / (len(cases) - done)
             data = reference.generate_input(**case.parameters, seed=1, device="cuda")
             reset = resetter(problem, data)
             expected = expectation(problem, reference, data)
+            sampled = functools.partial(timed, timer=timer, reset=reset, expected=expected, spaced_s=spaced_s)
             for name, variant in variants:
-                this = key(name, variant)
-                if this in broken or time.monotonic() > deadline or not usable:
-                    continue
-                floors[name, case.label] = floor_us(reference, case, device, name)
-                row = {"problem": problem, "variant": this + (" spaced" if spaced_s else ""), "case": case.label}
-                row["floor_us"] = floors[name, case.label]
-                if (us := before.get((row["variant"], case.label))) is not None:
-                    times.setdefault(this, {})[case.label] = us
-                    continue
-                call = prepared(modules[name], data, variant)
-                try:
-                    row |= timed(call, timer, reset, expected, REL_L2.get(name, REL_L2[problem]), spaced_s)
-                    times.setdefault(this, {})[case.label] = row["us"]
-                except Exception as error:
-                    broken.add(this)
-                    row["error"] = describe(error)
-                    usable = "CUDA error" not in str(error)
-                    print(f"   broken: {this} on {case.label}: {row['error']}", flush=True)
-                log.write(json.dumps(row) + "\n")
-                log.flush()
+                limit, this = REL_L2.get(name, REL_L2[problem]), key(name, variant)
+                sweep.floors[name, case.label] = floor = floor_us(reference, case, device, name)
+                take = functools.partial(sampled, prepared(modules[name], data, variant), limit=limit)
+                sweep.add(this, this + (" spaced" if spaced_s else ""), case.label, floor, take, deadline)
             reset()
+            own = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
+            sweep.floors[f"{problem}/rival", case.label] = floor = floor_us(reference, case, device, own)
             rivals = prepare(problem, data) if not only or "rivals" in only else {}
             for rival, call in rivals.items():
-                this = f"{problem}/rival {rival}"
-                name = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
-                floors[f"{problem}/rival", case.label] = floor_us(reference, case, device, name)
-                row = {"problem": problem, "variant": this + (", spaced" if spaced_s else ""), "case": case.label}
-                row["floor_us"] = floors[f"{problem}/rival", case.label]
-                if (us := before.get((row["variant"], case.label))) is not None:
-                    times.setdefault(this, {})[case.label] = us
-                    continue
-                if not usable or this in broken:
-                    continue
-                try:
-                    row |= timed(call, timer, reset, expected, REL_L2[problem], spaced_s)
-                    times.setdefault(this, {})[case.label] = row["us"]
-                except Exception as error:
-                    broken.add(this)
-                    row["error"] = describe(error)
-                    usable = "CUDA error" not in str(error)
-                    print(f"   {this} on {case.label}: {row['error']}", flush=True)
-                log.write(json.dumps(row) + "\n")
-                log.flush()
-            del data, expected, reset
-            rivals = call = None
+                this, take = f"{problem}/rival {rival}", functools.partial(sampled, call, limit=REL_L2[problem])
+                sweep.add(this, this + (", spaced" if spaced_s else ""), case.label, floor, take)
+            del data, expected, reset, sampled
+            rivals = call = take = None
             torch.cuda.empty_cache()
             print(f"   {case.label}: done after {time.monotonic() - began:.0f} s", flush=True)
-    table(problem, cases, times, floors)
+    table(problem, cases, sweep.times, sweep.floors)
+
+
+@dataclasses.dataclass
+class Sweep:
+    """The times of one problem's variants and rivals: those that an earlier call kept, and those that this one takes.
+
+    `before`: as `done_before` returns them. `log`: gets a line for each time that is taken. `broken`: no longer timed.
+    """
+
+    problem: str
+    before: dict[tuple[str, str], float]
+    log: TextIO
+    broken: set[str]
+    times: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    floors: dict[tuple[str, str], float] = dataclasses.field(default_factory=dict)
+    usable: bool = True
+
+    def add(
+        self,
+        this: str,
+        written: str,
+        case: str,
+        floor_us: float,
+        take: Callable[[], dict[str, Any]],
+        deadline: float = math.inf,
+    ) -> None:
+        """Add the time of `this` on a case: a kept one, whatever the time is, or before `deadline` a new one by `take`.
+        `written`: its name in the log."""
+        row: dict[str, Any] = {"problem": self.problem, "variant": written, "case": case, "floor_us": floor_us}
+        if (us := self.before.get((written, case))) is not None:
+            self.times.setdefault(this, {})[case] = us
+            return
+        if this in self.broken or time.monotonic() > deadline or not self.usable:
+            return
+        try:
+            row |= take()
+            self.times.setdefault(this, {})[case] = row["us"]
+        except Exception as error:
+            self.broken.add(this)
+            row["error"] = describe(error)
+            self.usable = "CUDA error" not in str(error)
+            print(f"   broken: {this} on {case}: {row['error']}", flush=True)
+        self.log.write(json.dumps(row) + "\n")
+        self.log.flush()
 
 
 def done_before(path: Path, measured_on: dict[str, Any]) -> dict[tuple[str, str], float]:
     """The times that the file has by variant and case, in us: of the same device and versions, and for a submission of
-    the same source."""
+    the same source. Removes the rest of a last line that was cut off."""
     found: dict[tuple[str, str], float] = {}
     alike, sources = False, {}
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in whole_lines(path) if path.exists() else ():
         row = json.loads(line)
         if "device" in row:
             alike = all(row[name] == measured_on[name] for name in ("device", "torch", "triton"))
@@ -322,6 +335,16 @@ def done_before(path: Path, measured_on: dict[str, Any]) -> dict[tuple[str, str]
             if name.endswith("/rival") or sources.get(name) == measured_on["sources"].get(name, ""):
                 found[row["variant"], row["case"]] = row["us"]
     return found
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file whose writer may have been killed. A last line without its end is removed from the file, so
+    that the next line is not written behind it, and other readers find whole lines only."""
+    whole, end, rest = path.read_text().rpartition("\n")
+    if rest:
+        print(f"   {path}: a kill cut off its last line, which is removed: {rest[:60]}", flush=True)
+        path.write_text(whole + end)
+    return whole.splitlines()
 
 
 def prepared(module: Any, data: Any, variant: Variant) -> Any:
