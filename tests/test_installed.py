@@ -1,4 +1,5 @@
-"""Podium from its wheel: in an environment of its own, in any directory, with packages that nobody can write to."""
+"""Podium from its wheel and its sdist: in an environment of its own, in any directory, with packages that nobody can
+write to."""
 
 import importlib.util
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalog
+from harness import __version__, catalog
 from harness.sandbox import bubblewrap, landlock
 
 pytestmark = pytest.mark.slow
@@ -33,21 +34,26 @@ def call(words, folder, check=True, **variables):
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    """Builds the wheel of a checkout."""
+def hatchling(tmp_path_factory):
+    """The variables of a process that builds without isolation."""
     if not importlib.util.find_spec("pip"):
         pytest.skip("this Python has no pip")
-    path = ""
-    if not importlib.util.find_spec("hatchling"):
-        backend = tmp_path_factory.mktemp("backend")
-        if call([*PIP, "install", "-q", "--target", backend, "hatchling>=1.26"], backend, check=False).returncode != 0:
-            pytest.skip("hatchling is not installed, and pip cannot get it here")
-        path = str(backend)
+    if importlib.util.find_spec("hatchling"):
+        return {}
+    backend = tmp_path_factory.mktemp("backend")
+    if call([*PIP, "install", "-q", "--target", backend, "hatchling>=1.26"], backend, check=False).returncode != 0:
+        pytest.skip("hatchling is not installed, and pip cannot get it here")
+    return {"PYTHONPATH": str(backend)}
+
+
+@pytest.fixture(scope="module")
+def build(hatchling, tmp_path_factory):
+    """Builds the wheel of a checkout."""
 
     def of(checkout):
         folder = tmp_path_factory.mktemp("wheel")
         options = ["-q", "--no-deps", "--no-build-isolation", "-w", folder]
-        call([*PIP, "wheel", *options, checkout], folder, **({"PYTHONPATH": path} if path else {}))
+        call([*PIP, "wheel", *options, checkout], folder, **hatchling)
         (built,) = folder.glob("podium-*.whl")
         return built
 
@@ -61,18 +67,23 @@ def wheel(build):
 
 @pytest.fixture(scope="module")
 def programs(wheel, tmp_path_factory):
-    """bin/ of an environment with nothing but Podium; its dependencies it has from this Python."""
-    folder = tmp_path_factory.mktemp("installed") / "env"
-    venv.create(folder, with_pip=False)
-    (packages,) = folder.glob("lib/python3*/site-packages")
-    here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (packages / "dependencies.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in here))
+    """bin/ of an environment with nothing but Podium, which nobody can write to."""
+    folder, packages = bare_environment(tmp_path_factory.mktemp("installed") / "env")
     call([*PIP, "--python", folder / "bin" / "python", "install", "-q", "--no-deps", "--no-index", wheel], folder)
     call(["chmod", "-R", "a-w", packages], folder)
     before = listed(packages)
     yield folder / "bin"
     assert listed(packages) == before, "something was written among the packages"  # root may
     call(["chmod", "-R", "u+w", packages], folder)
+
+
+def bare_environment(folder):
+    """An environment without packages, and their place in it. The dependencies it has from this Python."""
+    venv.create(folder, with_pip=False)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (packages / "dependencies.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in here))
+    return folder, packages
 
 
 def listed(folder):
@@ -92,6 +103,20 @@ def test_the_wheel_has_one_name_and_nothing_that_was_left_lying_about(wheel):
     for folder in ("problems/mla/reference.py", "reference/attention.py", "configs/eval.yml", "configs/new-problem"):
         assert any(name.startswith(f"harness/bundled/{folder}") for name in names), folder
     assert "harness/bundled/docs/debugging.md" in names and not [name for name in names if name.endswith(".png")]
+
+
+def test_pip_installs_from_the_sdist_what_the_wheel_of_the_checkout_holds(hatchling, wheel, tmp_path):
+    call([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], CHECKOUT, **hatchling)
+    (sdist,) = tmp_path.glob("podium-*.tar.gz")
+    folder, packages = bare_environment(tmp_path / "env")
+    options = ["-q", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
+    call([*PIP, "--python", folder / "bin" / "python", "install", *options, sdist], tmp_path, **hatchling)
+    installed = {path.relative_to(packages).as_posix() for path in (packages / "harness").rglob("*") if path.is_file()}
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if name.startswith("harness/")}
+        assert installed == names
+        assert not [name for name in names if (packages / name).read_bytes() != archive.read(name)]
+    assert call([folder / "bin" / "podium", "--version"], tmp_path).stdout.strip() == f"Podium {__version__}"
 
 
 @pytest.mark.parametrize("tracked", [True, False], ids=["checkout", "archive"])
