@@ -223,7 +223,7 @@ def test_the_board_in_the_readme_is_that_of_the_published_runs():
         )
         for standing in board.standings
     ]
-    cards = {2: "two"}[board.cards]
+    cards = {2: "two", 3: "three"}[board.cards]
     assert len(rows) == 4 and f"of runs on {cards} H200s. The intervals contain what a card adds:" in README
 
 
