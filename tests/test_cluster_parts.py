@@ -20,7 +20,7 @@ import pytest
 
 from bench import cluster_throughput
 from harness import catalog
-from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, watching
+from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, prospects, watching
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.facts import Card, Inventory
@@ -635,7 +635,7 @@ def stuck(toy_root, monkeypatch):
         monkeypatch.setattr(census, "with_process", lambda: {"a1"} if started else set())
         for name in ("HINT_S", "LOOK_AROUND_S"):
             monkeypatch.setattr(watching, name, 0.0)
-        monkeypatch.setattr(placement, "HINT_S", 0.0)
+        monkeypatch.setattr(prospects, "HINT_S", 0.0)
         told, pins = [], Pins(sandbox=False)
         place = placement.Placement("auto", toy_root, lonely_s=0.01, silent_s=0.1, pins=pins)
 
@@ -763,7 +763,7 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
     asked = SimpleNamespace(submission=request_of.submission, attempt=1, problem=run(submission="mine").problem)
     attempts = Attempts()
     attempts.begin()
-    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, Narrator())
+    watched = watching.Watched(_placement(), None, attempts, Narrator())
     watched._take(asked, {"begun": {"node": "box", "card": "GPU-1"}})
     watched._take(asked, {"told": "test 1 of 2"})
     watched._take(asked, {"over": "its process has ended"})
@@ -777,6 +777,10 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
     assert attempts.run is None
 
 
+def _placement(**prospects):
+    return SimpleNamespace(ray=None, prospects=SimpleNamespace(**prospects))
+
+
 @pytest.mark.parametrize(
     ("nodes", "lost_on", "avoided"),
     [("12", "1", [{"1"}]), ("1", "1", [set()]), ("12", "12", [{"1"}, {"2"}]), ("123", "12", [{"1"}, {"1", "2"}])],
@@ -784,7 +788,7 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
 def test_the_next_attempt_is_not_on_the_node_that_lost_one_unless_it_is_the_only_one(
     request_of, nodes, lost_on, avoided
 ):
-    place = SimpleNamespace(ray=None, may_run=lambda job, avoid: bool(set(nodes) - avoid))
+    place = _placement(may_run=lambda job, avoid: bool(set(nodes) - avoid))
     asked = SimpleNamespace(submission=request_of.submission, attempt=1)
     watched, seen = watching.Watched(place, None, Attempts(), lambda line: None), []
     for node_id in lost_on:
@@ -799,7 +803,7 @@ def test_a_run_of_another_job_is_a_lost_attempt(request_of):
     attempts = Attempts()
     asked = SimpleNamespace(submission=request_of.submission, attempt=attempts.begin(), problem="double")
     other = run(submission="yours").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
-    watching.Watched(SimpleNamespace(ray=None), None, attempts, lambda line: None)._take(
+    watching.Watched(_placement(), None, attempts, lambda line: None)._take(
         asked, {"run": other, "source_sha256": request_of.submission.sha256}
     )
     assert attempts.run is None and "another job" in attempts.reasons[0]
@@ -831,7 +835,7 @@ def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_
     with pytest.raises(JobEnded):
         place.judge(request, started=lambda job: job.close())
     assert not place._placed
-    place.lonely_s = 60.0
+    place.prospects.lonely_s = 60.0
     with pytest.raises(UsageError, match="no node of the cluster has GPU-7"):
         place.judge(request)
 
@@ -839,7 +843,7 @@ def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_
 def test_a_node_without_the_card_of_a_pinned_job_is_not_said_to_be_busy(toy_root, monkeypatch):
     place = _of_nodes(toy_root, monkeypatch, found(1))
     pinned = job.ClusterJob.model_construct(slug="card", card="GPU-7", pins=Pins(sandbox=False))
-    assert "it has no card GPU-7" in place.why_nobody(pinned).hint
+    assert "it has no card GPU-7" in place.prospects.why_nobody(pinned).hint
 
 
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):
@@ -1011,7 +1015,7 @@ def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(requ
     sha256, odd = request_of.submission.sha256, "2001-01-01T00:00:00.000+00:00"
     said = run(submission="mine").model_dump(mode="json")
     said |= {"submission_sha256": sha256, "started_at": odd, "id": "20010101T000000-abcdef-mine", "duration_s": 60.0}
-    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, pytest.fail)
+    watched = watching.Watched(_placement(), None, attempts, pytest.fail)
     watched._take(asked, {"run": said, "source_sha256": sha256})
     began = datetime.datetime.fromisoformat(attempts.run.started_at)
     assert 59 < (datetime.datetime.now(datetime.UTC) - began).total_seconds() < 120

@@ -81,7 +81,7 @@ class Watched:
             now = time.monotonic()
             if ready:
                 self._begun, heard = True, now
-                self._placement.heard()
+                self._placement.prospects.heard()
                 if self._take(job, self._next(asked)):
                     return
                 asked = self._present.next.remote()
@@ -90,20 +90,20 @@ class Watched:
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if self._placement.has_process(self._present):
+                if self._placement.prospects.has_process(self._present):
                     started = min(started, now)
                 if now - started > self._placement.silent_s:
                     self._give_up(job, f"its process said nothing within {self._placement.silent_s:g} s of its start")
                     return
-                if now - placed > HINT_S and started > now and self._placement.hint_is_due():
+                if now - placed > HINT_S and started > now and self._placement.prospects.hint_is_due():
                     self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
                 if started <= now or (
-                    self._placement.may_run(job, self._avoid)
-                    and (now - placed < self._placement.lonely_s or self._placement.anybody(job))
+                    self._placement.prospects.may_run(job, self._avoid)
+                    and (now - placed < self._placement.prospects.lonely_s or self._placement.prospects.anybody(job))
                 ):
                     fitting = now
-                elif now - fitting > self._placement.lonely_s:
-                    raise self._placement.why_nobody(job)
+                elif now - fitting > self._placement.prospects.lonely_s:
+                    raise self._placement.prospects.why_nobody(job)
 
     def end(self) -> None:
         """End the present attempt if it still runs, and wait until its judge has ended."""
@@ -173,7 +173,9 @@ class Watched:
             self._lost_on.append(self._card)
         if self._on is not None:
             wider, narrower = self._avoid | {self._on}, self._refused | {self._on}
-            self._avoid = next((each for each in (wider, narrower) if self._placement.may_run(job, each)), self._avoid)
+            self._avoid = next(
+                (each for each in (wider, narrower) if self._placement.prospects.may_run(job, each)), self._avoid
+            )
 
     def _kill(self) -> None:
         """Have Ray end the present attempt's process: a judge that it has ends with it."""
