@@ -228,6 +228,32 @@ def test_a_machine_whose_torch_uses_none_of_its_cards_is_told_what_to_install(tm
         facts.here(toy_root)
 
 
+@pytest.mark.parametrize(("gpu", "install"), [(True, "PODIUM_TORCH=cuda make problems"), (False, "make problems")])
+def test_a_machine_without_torch_is_told_so_in_one_sentence(monkeypatch, gpu, install):
+    card = Card(id="one", device=DEVICE if gpu else DEVICE.model_copy(update={"kind": "cpu"}))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InfrastructureError, match="torch is not installed here") as error:
+        facts._check_torch([card])
+    assert error.value.hint == install
+
+
+def test_a_machine_with_a_driver_and_no_nvidia_smi_needs_torch_to_tell_its_cards(tmp_path, monkeypatch, toy_root):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(facts.machine, "driver_present", lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InfrastructureError, match="torch is not installed here"):
+        facts.here(toy_root)
+
+
+def test_a_torch_that_cannot_be_imported_is_named_with_its_own_words(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13:\\n cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    said = "torch cannot be imported here: OSError: libcudart.so.13: cannot open shared object file"
+    with pytest.raises(InfrastructureError, match=said):
+        facts._check_torch([Card(id="one", device=DEVICE)])
+
+
 def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
     (tmp_path / "a.py").write_text("1")
     before = facts.code_sha256(tmp_path)

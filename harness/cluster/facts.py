@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
+import importlib.util
 import io
 import os
 import platform
@@ -18,6 +19,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import harness
 from harness import __version__
@@ -138,6 +140,7 @@ def _cards(root: Path, ours: set[int], environment: Mapping[str, str]) -> tuple[
         apps = [row for row in _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name") if len(row) == 3]
         return [_nvidia_card(root, number, row, apps, ours) for number, row in enumerate(rows)], rows[0][5]
     if machine.driver_present():
+        _torch()
         named = [name for name in machine.all_cards() if name != "cpu"]
         if named:
             devices = [machine.detect(root, name) for name in named]
@@ -170,13 +173,23 @@ def _nvidia_card(root: Path, number: int, row: list[str], apps: list[list[str]],
     return Card(id=uuid, device=machine.described(root, device), others=tuple(others))
 
 
-def _check_torch(cards: Iterable[Card]) -> None:
-    """Raises InfrastructureError where the driver has cards and torch uses none of them: no job could be judged."""
-    if all(card.device.kind == "cpu" for card in cards):
-        return
-    import torch
+def _torch(install: str = "PODIUM_TORCH=cuda make problems") -> Any:
+    """The module. Raises InfrastructureError where it is missing or broken."""
+    if importlib.util.find_spec("torch") is None:
+        raise InfrastructureError("torch is not installed here, and no job is judged without it", install)
+    try:
+        import torch
+    except Exception as error:  # one of its libraries is missing, or is of another version
+        said = " ".join(str(error).split())[:200]
+        raise InfrastructureError(f"torch cannot be imported here: {type(error).__name__}: {said}", install) from None
+    return torch
 
-    if not torch.cuda.is_available():
+
+def _check_torch(cards: Iterable[Card]) -> None:
+    """Raises InfrastructureError where no job could be judged: torch is missing, or uses none of the driver's cards."""
+    gpus = any(card.device.kind != "cpu" for card in cards)
+    torch = _torch() if gpus else _torch("make problems")
+    if gpus and not torch.cuda.is_available():
         raise InfrastructureError(
             f"this machine has GPUs, and torch {torch.__version__} uses none of them",
             "install the torch of their kind: PODIUM_TORCH=cuda make problems; to judge on processors: "
