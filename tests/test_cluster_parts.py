@@ -214,6 +214,16 @@ def test_a_machine_does_not_take_the_jobs_of_another_for_its_own_where_they_shar
         monkeypatch.setattr(engine.platform, "node", lambda: "one")
 
 
+def test_the_note_of_a_job_that_was_killed_is_not_that_of_a_later_process_with_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fields = {"problem": "double", "submission": SimpleNamespace(name="mine"), "slug": "card", "attempt": 1}
+    with job._noted(job.ClusterJob.model_construct(**fields, kind="cuda"), "GPU-0"):
+        (told,) = job.running()
+        (note,) = job._notes().iterdir()
+        note.write_text(json.dumps(told | {"began": told["began"] - 1}))
+        assert job.running() == [] and not note.exists()
+
+
 def test_a_machine_whose_torch_uses_none_of_its_cards_is_told_what_to_install(tmp_path, monkeypatch, toy_root):
     import torch
 
@@ -776,6 +786,13 @@ def test_each_node_that_joins_or_leaves_is_one_line_with_why():
     assert driver.changes(driver._alive(then), then) == []
 
 
+def asked_of(request, **changes):
+    """A job that the runs of `run` answer."""
+    told = run(submission="mine")
+    fields = {"problem": told.problem, "problem_sha256": told.problem_sha256, "slug": told.device.slug, "attempt": 1}
+    return SimpleNamespace(submission=request.submission, **(fields | changes))
+
+
 def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_and_steps_are_not(request_of):
     noted = []
 
@@ -786,7 +803,7 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
         def note(self, line):
             noted.append(line)
 
-    asked = SimpleNamespace(submission=request_of.submission, attempt=1, problem=run(submission="mine").problem)
+    asked = asked_of(request_of)
     attempts = Attempts()
     attempts.begin()
     watched = watching.Watched(_placement(), None, attempts, Narrator())
@@ -835,6 +852,22 @@ def test_a_run_of_another_job_is_a_lost_attempt(request_of):
     assert attempts.run is None and "another job" in attempts.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"problem_sha256": "1" * 64}, "it judged by other files of double: their hash is not the job's"),
+        ({"slug": "nvidia-h200"}, f"it judged on {run().device.slug}, and the job is for nvidia-h200"),
+    ],
+)
+def test_a_run_by_other_files_or_of_another_model_is_a_lost_attempt(request_of, changed, why):
+    attempts = Attempts()
+    asked = asked_of(request_of, attempt=attempts.begin(), **changed)
+    said = run(submission="mine").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
+    watched = watching.Watched(_placement(), None, attempts, lambda line: None)
+    watched._take(asked, {"run": said, "source_sha256": request_of.submission.sha256})
+    assert attempts.run is None and attempts.reasons == (why,)
+
+
 def _of_nodes(toy_root, monkeypatch, *looks):
     """A placement to which the nodes are at each look the next of these; the last stays."""
     looks = [[Node("1", "10.0.0.1", True, each)] for each in looks]
@@ -850,6 +883,29 @@ def test_a_server_s_job_waits_for_a_node_that_has_not_joined_yet_and_keeps_its_c
     for wanted, card in (("GPU-0", "GPU-0"), ("card", None)):
         request = request_of.model_copy(update={"device": wanted})
         assert place._awaited(request, watching.Placed(), lambda line: None) == (DEVICE, card)
+
+
+def test_a_server_s_job_that_waits_says_why_and_says_so_again_as_soon_as_the_reason_is_another(
+    toy_root, monkeypatch, request_of
+):
+    silent = [Node("1", "10.0.0.1", True, silent="its disk is full")]
+    other = [Node("1", "10.0.0.1", True, found(1))]
+    noted, placed = [], watching.Placed()
+    place = _of_nodes(toy_root, monkeypatch, found(1))
+    looks = iter([silent, silent, silent, other, other])
+
+    def take(ray):
+        if (look := next(looks, None)) is None:
+            placed.close()
+        return look or other
+
+    monkeypatch.setattr(census, "take", take)
+    with pytest.raises(JobEnded):
+        place._awaited(request_of.model_copy(update={"device": "GPU-7"}), placed, noted.append)
+    assert noted == [
+        "mine: waits, because no node of the cluster says what it has",
+        "mine: waits, because no node of the cluster has GPU-7",
+    ]
 
 
 def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_what_is_missing(
@@ -1035,8 +1091,7 @@ def test_the_throughput_of_cards_is_also_told_without_the_wait_for_the_slowest(t
 
 
 def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(request_of):
-    problem = run(submission="mine").problem
-    attempts, asked = Attempts(), SimpleNamespace(submission=request_of.submission, attempt=1, problem=problem)
+    attempts, asked = Attempts(), asked_of(request_of)
     attempts.begin()
     sha256, odd = request_of.submission.sha256, "2001-01-01T00:00:00.000+00:00"
     said = run(submission="mine").model_dump(mode="json")

@@ -173,16 +173,16 @@ class Placement:
     def _awaited(self, request: Request, placed: Placed, narrate: Narrate) -> tuple[Device, str | None]:
         """As `_device`. A server's jobs, whose patience is endless, wait for a node that has it: that node, or a head
         with its nodes, may just be started anew. Raises JobEnded."""
-        told = False
+        told = ""
         while True:
             try:
                 return self._device(request.device)
             except PodiumError as error:
                 if self.prospects.lonely_s < math.inf:
                     raise
-                if not told:
+                if error.message != told:
                     note(narrate, f"{request.submission.name}: waits, because {error.message}")
-                told = True
+                told = error.message
             if placed.closing.wait(AWAIT_S):
                 raise JobEnded(f"{request.submission.name} was ended before it had a verdict")
 

@@ -141,6 +141,10 @@ class Watched:
                 self._give_up(job, "it judged another source")
             elif (run.problem, run.submission) != (job.problem, name):
                 self._give_up(job, f"its run is of another job: {run.submission!r} of {run.problem!r}")
+            elif run.problem_sha256 != job.problem_sha256:
+                self._give_up(job, f"it judged by other files of {run.problem}: their hash is not the job's")
+            elif run.device.slug != job.slug:
+                self._give_up(job, f"it judged on {run.device.slug}, and the job is for {job.slug}")
             elif not self._attempts.settle(job.attempt, run):
                 note(self._narrate, f"{name}: a result of attempt {job.attempt} is dropped: it is lost")
             return True
