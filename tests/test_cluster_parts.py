@@ -171,7 +171,9 @@ def test_a_job_to_which_ray_shows_one_card_knows_all_of_its_node_s_cards(tmp_pat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,GPU-11")
     monkeypatch.setenv(facts.NODE, facts.here(toy_root, sandbox=None).model_dump_json())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11")
-    assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"]
+    assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"] and facts.now().vanished == ()
+    smi.write_text(smi.read_text().replace("GPU-11", "GPU-99"))
+    assert [card.id for card in facts.now().cards] == ["GPU-00"] and facts.now().vanished == ("GPU-11",)
 
 
 def test_a_job_does_not_take_the_card_of_a_pinned_one_that_ray_believes_to_be_free(tmp_path, monkeypatch):
@@ -294,13 +296,13 @@ def test_a_process_may_have_any_bytes_as_its_name_and_a_node_is_looked_over_all_
 def test_the_board_of_nodes_says_what_is_wrong_with_each():
     busy = Card(id="GPU-9", device=DEVICE, others=("python (17)",))
     nodes = [
-        Node("1", "10.0.0.1", True, found()),
+        Node("1", "10.0.0.1", True, found((Card(id="GPU-1", device=DEVICE),), vanished=("GPU-2",))),
         Node("2", "10.0.0.2", True, found(host="rim", code="c" * 64, torch="2.12.0", sandbox=None, calibrated=())),
         Node("3", "10.0.0.3", True, found(host="hub", cards=(busy,))),
         Node("4", "10.0.0.4", False, silent="it is dead"),
     ]
     one, two, three, four = census.judged(nodes, "a" * 64)
-    assert one.wrong == ()
+    assert one.wrong == ("GPU-2 has vanished: it was there as `podium node` started",)
     assert [sentence.split(":")[0] for sentence in two.wrong] == [
         "other code than here",
         "torch is 2.12.0, most nodes have 2.13.0+cu130",
@@ -309,6 +311,15 @@ def test_the_board_of_nodes_says_what_is_wrong_with_each():
     ]
     assert three.wrong == ("GPU-9 is busy with python (17)",)
     assert four.wrong == ("it is dead",)
+
+
+def test_a_card_of_two_nodes_is_named_at_both():
+    nodes = [Node(str(n), f"10.0.0.{n}", True, found(cards, host=f"box{n}")) for n, cards in enumerate((1, 2, ()), 1)]
+    nodes.append(Node("4", "10.0.0.4", False, silent="it is dead"))
+    one, two, three, _ = census.judged(nodes, "a" * 64)
+    assert one.wrong == ("GPU-0 is a card of box2 (10.0.0.2), too: each may give it to a job",)
+    assert two.wrong == ("GPU-0 is a card of box1 (10.0.0.1), too: each may give it to a job",)
+    assert not three.wrong
 
 
 def test_a_node_that_has_joined_again_is_shown_once_and_one_that_died_until_then():
@@ -1001,9 +1012,14 @@ def test_auto_is_the_cluster_that_node_has_joined_whatever_other_processes_say(t
         ("ray://10.0.0.1:10001", None, "no address of a head"),
         ("10.0.0.1", None, "no address of a head"),
         (None, "203.0.113.7", "no address of this machine"),
+        (None, "0.0.0.0", "stands for every address"),
+        (None, "::1", "Ray does not listen at ::1"),
+        ("10.0.0.1:6379", "0:0:0:0:0:0:0:1", "Ray does not listen at 0:"),
     ],
 )
-def test_a_node_with_an_address_that_cannot_be_right_is_refused_before_ray_starts(address, ip, said):
+def test_a_node_with_an_address_that_cannot_be_right_is_refused_before_ray_starts(monkeypatch, address, ip, said):
+    monkeypatch.setattr(engine, "is_here", lambda ip: ip != "203.0.113.7")  # a machine may have no IPv6
+    monkeypatch.setattr(engine, "load", lambda: pytest.fail("begun"))
     with pytest.raises(UsageError, match=said):
         node.start(ROOT, address is None, address, ip, pytest.fail)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.cluster import facts, job, parcel
@@ -115,9 +115,17 @@ def judged(nodes: Sequence[Node], code: str, pinned: Mapping[str, Pinned] = {}) 
     """The nodes, each with what is `wrong` with it. `code` is the hash of this Podium's; `pinned` is by competition."""
     told = [node.facts for node in nodes if node.facts]
     usual = {name: _most([getattr(each, name) for each in told]) for name in ("torch", "triton", "driver", "python")}
+    found = [[*_wrong(node, code, usual, pinned), *_shared(node, nodes)] for node in nodes]
+    return [replace(node, wrong=tuple(wrong)) for node, wrong in zip(nodes, found, strict=True)]
+
+
+def _shared(node: Node, nodes: Sequence[Node]) -> list[str]:
+    """Cards that another node has too, by their ids: Ray gives such a card to two jobs at once."""
     return [
-        Node(n.id, n.address, n.alive, n.facts, n.silent, n.running, n.parcels, tuple(_wrong(n, code, usual, pinned)))
-        for n in nodes
+        f"{card.id} is a card of {other.name}, too: each may give it to a job"
+        for card in (node.facts.cards if node.facts else ())
+        for other in nodes
+        if other.id != node.id and other.facts and card.id in {each.id for each in other.facts.cards}
     ]
 
 
@@ -136,6 +144,7 @@ def _wrong(node: Node, code: str, usual: dict[str, str | None], pinned: Mapping[
         wrong += [f"it may not judge {competition}: {why}" for why in versions.differences(found.versions)]
     if found.sandbox is None:
         wrong.append("no sandbox holds: runs that are to be ranked are not judged there")
+    wrong += [f"{card} has vanished: it was there as `podium node` started" for card in found.vanished]
     wrong += [f"{card.id} is busy with {', '.join(card.others)}" for card in found.cards if card.others]
     wrong += [f"{slug} was never calibrated there" for slug in found.counts if slug not in found.calibrated]
     return wrong

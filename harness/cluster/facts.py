@@ -49,7 +49,7 @@ class Card(Value):
 
 class Inventory(Value):
     """A machine, as a job sees it. `sandbox` is the isolation's tier, None where nothing confines; `calibrated` lists
-    the models that were calibrated there."""
+    the models that were calibrated there; `vanished` are cards that it had as it became a node."""
 
     host: str
     root: Path
@@ -62,6 +62,7 @@ class Inventory(Value):
     sandbox: str | None
     cards: tuple[Card, ...]
     calibrated: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -113,7 +114,9 @@ def now() -> Inventory | None:
         return None
     before = Inventory.model_validate_json(told)
     cards = ",".join(card.id for card in before.cards)
-    return here(before.root, before.sandbox, descendants(os.getppid()), {"CUDA_VISIBLE_DEVICES": cards})
+    found = here(before.root, before.sandbox, descendants(os.getppid()), {"CUDA_VISIBLE_DEVICES": cards})
+    there = {card.id for card in found.cards}
+    return found.model_copy(update={"vanished": tuple(card.id for card in before.cards if card.id not in there)})
 
 
 def code_sha256(folder: Path | None = None) -> str:
