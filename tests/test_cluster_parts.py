@@ -313,6 +313,15 @@ def test_the_board_of_nodes_says_what_is_wrong_with_each():
     assert four.wrong == ("it is dead",)
 
 
+def test_a_node_of_another_podium_that_tells_its_facts_in_another_form_is_named_and_ends_nothing():
+    ours = {"facts": found().model_dump_json(), "running": [], "parcels": ["a"]}
+    theirs = ours | {"facts": json.dumps(json.loads(ours["facts"]) | {"colour": "green"})}
+    nodes = [census.answering(*each) for each in (("1", "10.0.0.1", ours), ("2", "10.0.0.2", theirs))]
+    assert nodes[0].facts == found() and nodes[0].parcels == ("a",)
+    assert nodes[1].alive and "in another form" in census.judged(nodes, "a" * 64)[1].wrong[0]
+    assert census.answering("3", "10.0.0.3", ours | {"facts": None}).silent == "it was not started by `podium node`"
+
+
 def test_a_card_of_two_nodes_is_named_at_both():
     nodes = [Node(str(n), f"10.0.0.{n}", True, found(cards, host=f"box{n}")) for n, cards in enumerate((1, 2, ()), 1)]
     nodes.append(Node("4", "10.0.0.4", False, silent="it is dead"))

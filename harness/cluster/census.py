@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.cluster import facts, job, parcel
 from harness.cluster.facts import Inventory
 from harness.cluster.pins import Pins, differences
@@ -101,14 +103,21 @@ def take(ray: Any, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
             why = f"it does not say what it has: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             nodes.append(Node(number, address, True, silent=why))
             continue
-        running, parcels = tuple(said["running"]), tuple(said["parcels"])
-        if said["facts"] is None:
-            nodes.append(Node(number, address, True, None, "it was not started by `podium node`", running, parcels))
-        else:
-            nodes.append(
-                Node(number, address, True, Inventory.model_validate_json(said["facts"]), "", running, parcels)
-            )
+        nodes.append(answering(number, address, said))
     return judged(nodes, facts.code_sha256(), pinned)
+
+
+def answering(number: str, address: str, said: Mapping[str, Any]) -> Node:
+    """The node that has `said` this by `tell`. Its Podium may be another."""
+    found, silent = None, ""
+    if said["facts"] is None:
+        silent = "it was not started by `podium node`"
+    else:
+        try:
+            found = Inventory.model_validate_json(said["facts"])
+        except ValidationError:
+            silent = "its Podium is another, and says what it has in another form"
+    return Node(number, address, True, found, silent, tuple(said["running"]), tuple(said["parcels"]))
 
 
 def judged(nodes: Sequence[Node], code: str, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
