@@ -731,6 +731,83 @@ def test_a_process_that_never_says_a_word_is_a_lost_attempt_and_the_job_is_place
     assert run.ending.verdict == "infrastructure_error" and "said nothing within 0.1 s" in run.ending.message
 
 
+class TwoNodes:
+    """Ray with a node 1, which loses the first attempt of a job and judges the next one, and a node 2, which begins
+    none. `left`: it leaves as a job waits for it."""
+
+    def __init__(self, here, run, left):
+        self.slug, self.run, self.left = here.cards[0].device.slug, run, left
+        fields = {"Alive": True, "Resources": {self.slug: 1}, "Labels": labels(here)}
+        self.known = [{"NodeID": number, **fields} for number in "12"]
+        self.avoided, self.killed, self.looks = [], [], 0
+
+    def remote(self, task):
+        return self
+
+    def options(self, label_selector, **given):
+        self.avoided.append(label_selector.get("ray.io/node-id"))
+        return SimpleNamespace(remote=self.begun)
+
+    def begun(self, task, asked, parcels):
+        number, first = len(self.avoided), {"alive": 1.0, "on": "1"}
+        lost = {"error": {"kind": "InfrastructureError", "message": "its disk is full", "hint": None}}
+        words = {1: [first, lost], 2: [], 3: [first, {"run": self.run, "source_sha256": self.run["submission_sha256"]}]}
+        call = SimpleNamespace(remote=lambda: words[number])
+        return SimpleNamespace(number=number, next=call, end=call, _actor_id=SimpleNamespace(hex=lambda: str(number)))
+
+    def wait(self, asked, timeout):
+        time.sleep(0.01)
+        self.looks += not asked[0]
+        if self.left and self.looks == 3:
+            self.known[1]["Alive"] = False
+        assert self.looks < 200
+        return (asked, []) if asked[0] else ([], asked)
+
+    def get(self, words, timeout):
+        return words.pop(0)
+
+    def kill(self, actor):
+        self.killed.append(actor.number)
+
+    def put(self, packed):
+        return "reference"
+
+    def nodes(self):
+        return self.known
+
+    def available_resources(self):
+        return {self.slug: 1}
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_job_goes_back_to_the_node_that_lost_it_where_no_other_begins_it(toy_root, monkeypatch, request_of, left):
+    """The other has left, or is free and does not answer. A server's job would wait for ever."""
+    here, problem = facts.here(toy_root, sandbox=None), catalog.load_problem(toy_root, "double")
+    sha256, device = request_of.submission.sha256, here.cards[0].device
+    good = run(submission="mine", submission_sha256=sha256, problem_sha256=problem.sha256, device=device)
+    ray = TwoNodes(here, good.model_dump(mode="json"), left)
+    monkeypatch.setattr(engine, "connect", lambda address: ray)
+    monkeypatch.setattr(census, "take", lambda ray: [Node(n, f"10.0.0.{n}", True, here) for n in "12"])
+    monkeypatch.setattr(census, "with_process", lambda: set())
+    monkeypatch.setattr(watching, "LOOK_AROUND_S", 0.0)
+    lonely_s, told = float("inf") if left else 0.01, []
+    place = placement.Placement("auto", toy_root, lonely_s=lonely_s, pins=Pins(sandbox=False))
+    judged = place.judge(request_of.model_copy(update={"device": device.slug}), told.append)
+    assert judged.ending.verdict == "accepted"
+    assert ray.avoided == [None, "!in(1)", None] and ray.killed[:2] == [1, 2]
+    assert "mine: no other node may judge it; one that lost it may" in told
+
+
+def test_a_node_that_a_job_avoids_is_named_with_that_reason_and_is_nobody_who_may_judge_it(toy_root, monkeypatch):
+    place = _of_nodes(toy_root, monkeypatch, found(1))
+    place.ray.available_resources = lambda: {}
+    place.prospects.lonely_s = 0.0
+    waiting = job.ClusterJob.model_construct(slug="card", card=None, pins=Pins(sandbox=False))
+    assert place.prospects.anybody(waiting, set()) and not place.prospects.anybody(waiting, {"1"})
+    said = place.prospects.why_nobody(waiting, {"1"}).hint
+    assert said == "box (10.0.0.1): an attempt was lost or refused there, and the job avoids it"
+
+
 def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of, monkeypatch):
     monkeypatch.setattr(link, "AGAIN_S", 0.05)
     told = []
@@ -945,7 +1022,7 @@ def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_
 def test_a_node_without_the_card_of_a_pinned_job_is_not_said_to_be_busy(toy_root, monkeypatch):
     place = _of_nodes(toy_root, monkeypatch, found(1))
     pinned = job.ClusterJob.model_construct(slug="card", card="GPU-7", pins=Pins(sandbox=False))
-    assert "it has no card GPU-7" in place.prospects.why_nobody(pinned).hint
+    assert "it has no card GPU-7" in place.prospects.why_nobody(pinned, set()).hint
 
 
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):

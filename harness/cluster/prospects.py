@@ -70,7 +70,7 @@ class Prospects:
             self._hinted = self._hinted or due
             return due
 
-    def anybody(self, job: ClusterJob) -> bool:
+    def anybody(self, job: ClusterJob, avoid: set[str]) -> bool:
         """Whether a node answers that may judge `job` and is busy. The nodes are asked where no job has said a word for
         `lonely_s`, once for all jobs that wait."""
         if time.monotonic() - self._heard <= self.lonely_s:
@@ -79,24 +79,26 @@ class Prospects:
             if time.monotonic() - self._asked > census.ANSWER_S:
                 self._nodes = self._look()
                 self._asked = time.monotonic()
-            return any(self._refusal(node, job) is None for node in self._nodes)
+            return any(self._refusal(node, job, avoid) is None for node in self._nodes)
 
-    def _refusal(self, node: Node, job: ClusterJob) -> str | None:
+    def _refusal(self, node: Node, job: ClusterJob, avoid: set[str]) -> str | None:
         """Why the node does not judge `job`; None if it is busy. What is free by Ray's books and by its own takes it
         within seconds."""
         if refused := node.refuses(job.pins, job.slug):
             return "; ".join(refused)
         if job.card and node.facts and job.card not in {card.id for card in node.facts.cards}:
             return f"it has no card {job.card}"
+        if node.id in avoid:
+            return "an attempt was lost or refused there, and the job avoids it"
         wanted = facts.resource_of(job.card) if job.card else job.slug
         free = self._ray.available_resources().get(wanted, 0) >= 1
         if free and node.facts and len(node.running) < node.facts.counts[job.slug]:
             return "it answers and is free, and Ray does not start the job there: see whether the head reaches it"
         return None
 
-    def why_nobody(self, job: ClusterJob) -> InfrastructureError:
+    def why_nobody(self, job: ClusterJob, avoid: set[str]) -> InfrastructureError:
         """What to say where no node may judge `job`."""
-        known = {node.name: self._refusal(node, job) or "it is busy" for node in self._look()}
+        known = {node.name: self._refusal(node, job, avoid) or "it is busy" for node in self._look()}
         reasons = [f"{name}: {why}" for name, why in known.items()]
         return InfrastructureError(
             f"no node of the cluster may judge on {job.slug}", "\n  ".join(reasons) or "there is no node: podium node"

@@ -71,8 +71,8 @@ class Watched:
         InfrastructureError where no node may judge it."""
         self._on = self._card = None
         job = job.model_copy(update={"lost_on": tuple(self._lost_on)})
-        self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
-        asked, looked, started = self._present.next.remote(), 0.0, math.inf
+        prospects, silent_s = self._placement.prospects, self._placement.silent_s
+        asked, looked, started = self._place(job, reference), 0.0, math.inf
         placed = heard = fitting = time.monotonic()
         while True:
             if self._placed.closing.is_set():
@@ -81,29 +81,41 @@ class Watched:
             now = time.monotonic()
             if ready:
                 self._begun, heard = True, now
-                self._placement.prospects.heard()
+                prospects.heard()
                 if self._take(job, self._next(asked)):
                     return
                 asked = self._present.next.remote()
-            elif self._begun and now - heard > self._placement.silent_s:
-                self._give_up(job, f"nothing was heard of it for {self._placement.silent_s:g} s")
+            elif self._begun and now - heard > silent_s:
+                self._give_up(job, f"nothing was heard of it for {silent_s:g} s")
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if self._placement.prospects.has_process(self._present):
+                if prospects.has_process(self._present):
                     started = min(started, now)
-                if now - started > self._placement.silent_s:
-                    self._give_up(job, f"its process said nothing within {self._placement.silent_s:g} s of its start")
+                if now - started > silent_s:
+                    self._give_up(job, f"its process said nothing within {silent_s:g} s of its start")
                     return
-                if now - placed > HINT_S and started > now and self._placement.prospects.hint_is_due():
+                if now - placed > HINT_S and started > now and prospects.hint_is_due():
                     self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
                 if started <= now or (
-                    self._placement.prospects.may_run(job, self._avoid)
-                    and (now - placed < self._placement.prospects.lonely_s or self._placement.prospects.anybody(job))
+                    prospects.may_run(job, self._avoid)
+                    and (now - placed < prospects.lonely_s or prospects.anybody(job, self._avoid))
                 ):
                     fitting = now
-                elif now - fitting > self._placement.prospects.lonely_s:
-                    raise self._placement.prospects.why_nobody(job)
+                elif self._avoid != self._refused and prospects.may_run(job, self._refused):
+                    self._avoid = set(self._refused)
+                    note(
+                        self._narrate, f"{job.submission.name}: no other node may judge it; one that lost it may"
+                    )
+                    self._kill()
+                    asked, placed, fitting = self._place(job, reference), now, now
+                elif now - fitting > prospects.lonely_s:
+                    raise prospects.why_nobody(job, self._avoid)
+
+    def _place(self, job: ClusterJob, reference: Any) -> Any:
+        """Hand it to Ray; what brings its first word."""
+        self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
+        return self._present.next.remote()
 
     def end(self) -> None:
         """End the present attempt if it still runs, and wait until its judge has ended."""
