@@ -688,7 +688,7 @@ def stuck(toy_root, monkeypatch):
         )
         monkeypatch.setattr(engine, "connect", lambda address: ray)
         monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, here)])
-        monkeypatch.setattr(census, "with_process", lambda: {"a1"} if started else set())
+        monkeypatch.setattr(census, "with_process", lambda: {"a1": "1"} if started else {})
         for name in ("HINT_S", "LOOK_AROUND_S"):
             monkeypatch.setattr(watching, name, 0.0)
         monkeypatch.setattr(prospects, "HINT_S", 0.0)
@@ -788,7 +788,7 @@ def test_a_job_goes_back_to_the_node_that_lost_it_where_no_other_begins_it(toy_r
     ray = TwoNodes(here, good.model_dump(mode="json"), left)
     monkeypatch.setattr(engine, "connect", lambda address: ray)
     monkeypatch.setattr(census, "take", lambda ray: [Node(n, f"10.0.0.{n}", True, here) for n in "12"])
-    monkeypatch.setattr(census, "with_process", lambda: set())
+    monkeypatch.setattr(census, "with_process", lambda: {})
     monkeypatch.setattr(watching, "LOOK_AROUND_S", 0.0)
     lonely_s, told = float("inf") if left else 0.01, []
     place = placement.Placement("auto", toy_root, lonely_s=lonely_s, pins=Pins(sandbox=False))
@@ -937,6 +937,90 @@ def test_the_next_attempt_is_not_on_the_node_that_lost_one_unless_it_is_the_only
         watched._take(asked, {"error": {"kind": "InfrastructureError", "message": "its disk is full", "hint": None}})
         seen.append(set(watched._avoid))
     assert seen == avoided
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_node_whose_process_never_speaks_is_left_as_well(request_of, monkeypatch, ended):
+    """It ends before its first word, as where Podium cannot be imported, or it is stopped."""
+
+    def get(asked, timeout):
+        raise type("ActorDiedError", (Exception,), {})
+
+    tried = iter("12")
+    place = _placement(
+        heard=lambda: None,
+        node_of=lambda actor: None if ended else actor,
+        last_node_of=lambda actor: actor if ended else pytest.fail("asked"),
+        may_run=lambda job, avoid: bool({"1", "2"} - avoid),
+        lonely_s=float("inf"),
+        hint_is_due=lambda: False,
+    )
+    place.silent_s, place.place = 0.02, lambda job, reference, avoid: Actor(next(tried))
+    place.ray = SimpleNamespace(
+        wait=lambda asked, timeout: (asked, []) if ended else time.sleep(0.01) or ([], asked),
+        get=get,
+        is_initialized=lambda: True,
+        kill=lambda actor: None,
+    )
+    monkeypatch.setattr(watching, "LOOK_AROUND_S", 0.0)
+    watched, seen = watching.Watched(place, watching.Placed(), Attempts(), lambda line: None), []
+    for _ in "12":
+        waiting = job.ClusterJob.model_construct(
+            submission=request_of.submission, attempt=watched._attempts.begin(), slug="card"
+        )
+        watched.attempt(waiting, None)
+        seen.append(watched._avoid)
+    assert seen == [{"1"}, {"2"}]
+
+
+class Actor(str):
+    """One of Ray's, on the node of this number."""
+
+    next = SimpleNamespace(remote=lambda: "asked")
+
+
+def test_the_head_s_table_tells_the_node_of_an_actor_that_has_a_process_or_had_one(monkeypatch):
+    def actor(process, node):
+        return {"Pid": process, "Address": {"NodeID": node}}
+
+    by_state = {"PENDING_CREATION": {"a": actor(0, ""), "b": actor(7, "n1")}, "ALIVE": {"c": actor(8, "n2")}}
+    dead = {"d": actor(9, "n1")}
+    known = by_state["PENDING_CREATION"] | by_state["ALIVE"] | dead
+
+    def actors(number=None, actor_state_name=None):
+        return by_state[actor_state_name] if number is None else known.get(number, {})
+
+    private = SimpleNamespace(state=SimpleNamespace(actors=actors))
+    for name, module in {"ray": SimpleNamespace(_private=private), "ray._private": private}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert census.with_process() == {"b": "n1", "c": "n2"}
+    assert [census.node_of(number) for number in "abde"] == [None, "n1", "n1", None]
+
+
+@pytest.mark.parametrize(("address", "asked"), [("auto", 0), ("ray://10.0.0.1:10001", 2)])
+def test_ray_s_client_asks_a_node_for_the_head_s_table(toy_root, monkeypatch, address, asked):
+    sent = []
+
+    class Task:
+        def __init__(self, look):
+            self.look = look
+
+        def options(self, **given):
+            return self
+
+        def remote(self, *words):
+            sent.append(words)
+            return self.look(*words)
+
+    ray = SimpleNamespace(remote=Task, get=lambda found, timeout: found)
+    monkeypatch.setattr(engine, "connect", lambda address: ray)
+    monkeypatch.setattr(census, "with_process", lambda: {"a1": "n1"})
+    monkeypatch.setattr(census, "node_of", lambda number: {"a2": "n2"}[number])
+    looking = placement.Placement(address, toy_root).prospects
+    one, two, none = (SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda n=n: n)) for n in ("a1", "a2", "a3"))
+    assert (looking.node_of(one), looking.node_of(two)) == ("n1", None)
+    assert (looking.last_node_of(two), len(sent)) == ("n2", asked)
+    assert looking.last_node_of(none) is None
 
 
 def test_a_run_of_another_job_is_a_lost_attempt(request_of):

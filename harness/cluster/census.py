@@ -55,13 +55,21 @@ def tell() -> dict[str, Any]:
     }
 
 
-def with_process() -> set[str]:
-    """The numbers of the living actors that Ray has given a process, whether or not it answers. Runs in a process that
-    is connected to a node, or on one."""
+def with_process() -> dict[str, str]:
+    """The living actors that Ray has given a process, whether or not it answers, by their numbers with those of their
+    nodes. Runs in a process that is connected to a node, or on one."""
     from ray._private import state  # public is only what Ray's dashboard is asked for, and `node` starts none
 
     living = [state.actors(actor_state_name=name) for name in ("PENDING_CREATION", "ALIVE")]
-    return {number for found in living for number, actor in found.items() if actor["Pid"]}
+    return {number: str(each["Address"]["NodeID"]) for found in living for number, each in found.items() if each["Pid"]}
+
+
+def node_of(number: str) -> str | None:
+    """The number of an actor's node, also where it has ended; None where it had none. Runs as `with_process`."""
+    from ray._private import state
+
+    actor = state.actors(number)
+    return str(actor["Address"]["NodeID"]) if actor and actor["Pid"] else None
 
 
 def present(known: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

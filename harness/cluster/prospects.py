@@ -28,24 +28,35 @@ class Prospects:
     ) -> None:
         self.lonely_s = lonely_s
         self._ray, self._look, self._between_s, self._by_client = ray, look, between_s, by_client
-        self._started, self._looked = set[str](), -math.inf
+        self._started, self._looked = dict[str, str](), -math.inf
         self._nodes: list[Node] = []
         self._heard, self._hinted, self._asked = time.monotonic(), False, -math.inf
         self._asking = threading.Lock()
 
-    def has_process(self, actor: Any) -> bool:
-        """Whether Ray has given `actor` a card and a process, which may have said nothing yet. The head is asked once
-        for all jobs that wait; seldom by Ray's client, where that starts a process on a node."""
+    def node_of(self, actor: Any) -> str | None:
+        """The number of the node where Ray has given `actor` a card and a process, which may have said nothing yet;
+        None where it waits. The head is asked once for all jobs that wait; seldom by Ray's client, where that starts a
+        process on a node."""
         with self._asking:
             if time.monotonic() - self._looked > self._between_s:
                 self._looked = time.monotonic()
                 with contextlib.suppress(Exception):  # the head is busy, or lost: it is asked again
-                    if self._by_client:
-                        asked = self._ray.remote(census.with_process).options(num_cpus=0, max_retries=0).remote()
-                        self._started = set(self._ray.get(asked, timeout=census.ANSWER_S))
-                    else:
-                        self._started = census.with_process()
-            return actor._actor_id.hex() in self._started
+                    self._started = self._of_ray_s(census.with_process)
+            return self._started.get(actor._actor_id.hex())
+
+    def last_node_of(self, actor: Any) -> str | None:
+        """The number of the node where `actor` has ended; None where the head does not say."""
+        with contextlib.suppress(Exception):
+            found: str | None = self._of_ray_s(census.node_of, actor._actor_id.hex())
+            return found
+        return None
+
+    def _of_ray_s(self, look: Callable[..., Any], *words: str) -> Any:
+        """What `look` finds in the head's tables. Raises Ray's errors."""
+        if not self._by_client:
+            return look(*words)
+        asked = self._ray.remote(look).options(num_cpus=0, max_retries=0).remote(*words)
+        return self._ray.get(asked, timeout=census.ANSWER_S)
 
     def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
         """Whether a node that lives now may judge `job`, if only it were free."""

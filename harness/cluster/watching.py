@@ -90,8 +90,8 @@ class Watched:
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if prospects.has_process(self._present):
-                    started = min(started, now)
+                if (on := prospects.node_of(self._present)) is not None:
+                    started, self._on = min(started, now), on
                 if now - started > silent_s:
                     self._give_up(job, f"its process said nothing within {silent_s:g} s of its start")
                     return
@@ -104,9 +104,7 @@ class Watched:
                     fitting = now
                 elif self._avoid != self._refused and prospects.may_run(job, self._refused):
                     self._avoid = set(self._refused)
-                    note(
-                        self._narrate, f"{job.submission.name}: no other node may judge it; one that lost it may"
-                    )
+                    note(self._narrate, f"{job.submission.name}: no other node may judge it; one that lost it may")
                     self._kill()
                     asked, placed, fitting = self._place(job, reference), now, now
                 elif now - fitting > prospects.lonely_s:
@@ -187,6 +185,8 @@ class Watched:
         judges end at once, as on a full disk, a card is always free, and would get each attempt of every job."""
         if self._card is not None:
             self._lost_on.append(self._card)
+        if self._on is None and self._present is not None:  # it ended before its first word
+            self._on = self._placement.prospects.last_node_of(self._present)
         if self._on is not None:
             wider, narrower = self._avoid | {self._on}, self._refused | {self._on}
             self._avoid = next(
