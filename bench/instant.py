@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.stand_in import run_of
+from harness import catalog
 from harness.cluster import driver
 from harness.cluster.job import Words, judge_job
 from harness.library.judges import Judge
@@ -30,7 +31,9 @@ class InstantJudge(Judge):
 
     def ask(self, request: dict[str, Any], narrate: Narrate) -> Any:
         time.sleep(JUDGE_S)
-        return run_of(Request.model_validate(request["judge"])).model_dump(mode="json")
+        asked = Request.model_validate(request["judge"])
+        problem = catalog.load_problem(asked.root, asked.problem)
+        return run_of(asked).model_copy(update={"problem_sha256": problem.sha256}).model_dump(mode="json")
 
     def close(self) -> None:
         pass

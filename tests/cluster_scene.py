@@ -172,11 +172,19 @@ class Scene:
 
     def mute(self):
         """Two processes stop before their first word: the first as Ray makes it, the second as it is asked."""
-        self.placement._task = mute_tasks.task
+        avoided, place = [], self.placement.place
+
+        def placing(job, reference, avoid):
+            avoided.append(sorted(avoid))
+            return place(job, reference, avoid)
+
+        self.placement._task, self.placement.place = mute_tasks.task, placing
         try:
-            return self.judged("mute", SLEEPS.format(s=1)) | {"judges_gone": gone(judges)}
+            found = self.judged("mute", SLEEPS.format(s=1))
         finally:
             self.placement._task = judge_job
+            del self.placement.place
+        return found | {"avoided": avoided, "judges_gone": gone(judges)}
 
     def cancelled(self):
         begun, placed, ended = threading.Event(), [], []
@@ -382,23 +390,54 @@ def custom_kernel(data):
     def node_died(self):
         """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker."""
         killed, begun = [], []
-        own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
 
         def act(line):
             if "judged on" in line:
                 begun.append(line)
             if len(begun) == 2 and not killed:
                 time.sleep(1)
-                for number in processes("ray::Judging"):
-                    parent = int(Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-                    words = Path(f"/proc/{parent}/cmdline").read_text()
-                    if "--raylet_socket_name=" in words and own not in words and not killed:
-                        killed.append(parent)
-                        os.kill(parent, signal.SIGKILL)
+                for number, raylet, is_own in self.judgings():
+                    if not is_own and not killed:
+                        killed.append(raylet)
+                        os.kill(raylet, signal.SIGKILL)
                         os.kill(number, signal.SIGKILL)
 
-        names = ("node_died", "node_stayed")
-        submissions = [self.submission(name, SLEEPS.format(s=8)) for name in names]
+        return self.of_two(("node_died", "node_stayed"), act) | {"killed": len(killed)}
+
+    def left_alone(self):
+        """Of two that are judged, the one on this process's own node loses its worker, and waits for the other node,
+        which then leaves."""
+        begun, lost = [], []
+
+        def act(line):
+            if "judged on" in line:
+                begun.append(line)
+                if len(begun) == 2:
+                    time.sleep(1)
+                    own = [number for number, _, is_own in self.judgings() if is_own]
+                    os.kill(own[0], signal.SIGKILL)
+            elif "attempt 1 is lost" in line:
+                lost.append(line)
+                if len(lost) == 1:
+                    time.sleep(2)
+                    for _, raylet, is_own in self.judgings():
+                        if not is_own:
+                            os.kill(raylet, signal.SIGTERM)  # it says so to the head, which would else notice late
+
+        return self.of_two(("left_alone", "left_behind"), act)
+
+    def judgings(self):
+        """The processes of jobs, their raylets, and whether that is the one of this process's own node."""
+        own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
+        for number in processes("ray::Judging"):
+            parent = int(Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            words = Path(f"/proc/{parent}/cmdline").read_text()
+            if "--raylet_socket_name=" in words:
+                yield number, parent, own in words
+
+    def of_two(self, names, act):
+        """What comes of two submissions that are judged at once, while `act` is told each line."""
+        submissions = [self.submission(name, SLEEPS.format(s=8) + f"# {name}\n") for name in names]
         lines = []
 
         def told(line):
@@ -408,7 +447,6 @@ def custom_kernel(data):
         runs = batch.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
         node.start(ROOT, False, ADDRESS, "127.0.0.1", print, beside=True)  # later scenes have two nodes, too
         return {
-            "killed": len(killed),
             "verdicts": [run.ending.verdict for run in runs],
             "attempts": sorted(run.environment["cluster"]["attempt"] for run in runs),
             "stored": [self.stored(name) for name in names],
@@ -591,6 +629,7 @@ def play_on_one_head(found, chosen):
             "confined",
             "pinned",
             "node_died",
+            "left_alone",
             "served",
         ]
         for name in names:

@@ -143,6 +143,8 @@ def test_processes_that_stop_before_their_first_word_are_lost_attempts_and_the_n
     assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 3, 1)
     lost = [line for line in found["lines"] if "its process said nothing within 20 s of its start" in line]
     assert len(lost) == 2
+    first, second, third = found["avoided"]  # nodes, which have said nothing of themselves
+    assert first == [] and len(second) == len(third) == 1 and second != third
     assert found["judges_gone"]
 
 
@@ -183,6 +185,12 @@ def test_a_node_that_dies_is_followed_by_another(scene):
     assert found["killed"] == 1
     assert found["verdicts"] == ["accepted", "accepted"]
     assert found["attempts"] == [1, 2] and found["stored"] == [1, 1]
+
+
+def test_a_job_that_was_lost_on_a_node_goes_back_to_it_if_the_other_leaves(scene):
+    found = scene("left_alone")
+    assert found["verdicts"] == ["accepted", "accepted"] and found["stored"] == [1, 1], found["lines"]
+    assert any("no other node may judge it; one that lost it may" in line for line in found["lines"])
 
 
 def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_end_ends_its_judges(scene):

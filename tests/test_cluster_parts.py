@@ -20,7 +20,7 @@ import pytest
 
 from bench import cluster_throughput
 from harness import catalog
-from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, watching
+from harness.cluster import census, driver, engine, facts, job, link, node, parcel, placement, prospects, watching
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.facts import Card, Inventory
@@ -171,7 +171,9 @@ def test_a_job_to_which_ray_shows_one_card_knows_all_of_its_node_s_cards(tmp_pat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,GPU-11")
     monkeypatch.setenv(facts.NODE, facts.here(toy_root, sandbox=None).model_dump_json())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11")
-    assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"]
+    assert [card.id for card in facts.now().cards] == ["GPU-00", "GPU-11"] and facts.now().vanished == ()
+    smi.write_text(smi.read_text().replace("GPU-11", "GPU-99"))
+    assert [card.id for card in facts.now().cards] == ["GPU-00"] and facts.now().vanished == ("GPU-11",)
 
 
 def test_a_job_does_not_take_the_card_of_a_pinned_one_that_ray_believes_to_be_free(tmp_path, monkeypatch):
@@ -214,6 +216,16 @@ def test_a_machine_does_not_take_the_jobs_of_another_for_its_own_where_they_shar
         monkeypatch.setattr(engine.platform, "node", lambda: "one")
 
 
+def test_the_note_of_a_job_that_was_killed_is_not_that_of_a_later_process_with_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fields = {"problem": "double", "submission": SimpleNamespace(name="mine"), "slug": "card", "attempt": 1}
+    with job._noted(job.ClusterJob.model_construct(**fields, kind="cuda"), "GPU-0"):
+        (told,) = job.running()
+        (note,) = job._notes().iterdir()
+        note.write_text(json.dumps(told | {"began": told["began"] - 1}))
+        assert job.running() == [] and not note.exists()
+
+
 def test_a_machine_whose_torch_uses_none_of_its_cards_is_told_what_to_install(tmp_path, monkeypatch, toy_root):
     import torch
 
@@ -226,6 +238,32 @@ def test_a_machine_whose_torch_uses_none_of_its_cards_is_told_what_to_install(tm
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InfrastructureError, match=r"has GPUs, and torch .* uses none of them"):
         facts.here(toy_root)
+
+
+@pytest.mark.parametrize(("gpu", "install"), [(True, "PODIUM_TORCH=cuda make problems"), (False, "make problems")])
+def test_a_machine_without_torch_is_told_so_in_one_sentence(monkeypatch, gpu, install):
+    card = Card(id="one", device=DEVICE if gpu else DEVICE.model_copy(update={"kind": "cpu"}))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InfrastructureError, match="torch is not installed here") as error:
+        facts._check_torch([card])
+    assert error.value.hint == install
+
+
+def test_a_machine_with_a_driver_and_no_nvidia_smi_needs_torch_to_tell_its_cards(tmp_path, monkeypatch, toy_root):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(facts.machine, "driver_present", lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InfrastructureError, match="torch is not installed here"):
+        facts.here(toy_root)
+
+
+def test_a_torch_that_cannot_be_imported_is_named_with_its_own_words(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13:\\n cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    said = "torch cannot be imported here: OSError: libcudart.so.13: cannot open shared object file"
+    with pytest.raises(InfrastructureError, match=said):
+        facts._check_torch([Card(id="one", device=DEVICE)])
 
 
 def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
@@ -258,13 +296,13 @@ def test_a_process_may_have_any_bytes_as_its_name_and_a_node_is_looked_over_all_
 def test_the_board_of_nodes_says_what_is_wrong_with_each():
     busy = Card(id="GPU-9", device=DEVICE, others=("python (17)",))
     nodes = [
-        Node("1", "10.0.0.1", True, found()),
+        Node("1", "10.0.0.1", True, found((Card(id="GPU-1", device=DEVICE),), vanished=("GPU-2",))),
         Node("2", "10.0.0.2", True, found(host="rim", code="c" * 64, torch="2.12.0", sandbox=None, calibrated=())),
         Node("3", "10.0.0.3", True, found(host="hub", cards=(busy,))),
         Node("4", "10.0.0.4", False, silent="it is dead"),
     ]
     one, two, three, four = census.judged(nodes, "a" * 64)
-    assert one.wrong == ()
+    assert one.wrong == ("GPU-2 has vanished: it was there as `podium node` started",)
     assert [sentence.split(":")[0] for sentence in two.wrong] == [
         "other code than here",
         "torch is 2.12.0, most nodes have 2.13.0+cu130",
@@ -273,6 +311,24 @@ def test_the_board_of_nodes_says_what_is_wrong_with_each():
     ]
     assert three.wrong == ("GPU-9 is busy with python (17)",)
     assert four.wrong == ("it is dead",)
+
+
+def test_a_node_of_another_podium_that_tells_its_facts_in_another_form_is_named_and_ends_nothing():
+    ours = {"facts": found().model_dump_json(), "running": [], "parcels": ["a"]}
+    theirs = ours | {"facts": json.dumps(json.loads(ours["facts"]) | {"colour": "green"})}
+    nodes = [census.answering(*each) for each in (("1", "10.0.0.1", ours), ("2", "10.0.0.2", theirs))]
+    assert nodes[0].facts == found() and nodes[0].parcels == ("a",)
+    assert nodes[1].alive and "in another form" in census.judged(nodes, "a" * 64)[1].wrong[0]
+    assert census.answering("3", "10.0.0.3", ours | {"facts": None}).silent == "it was not started by `podium node`"
+
+
+def test_a_card_of_two_nodes_is_named_at_both():
+    nodes = [Node(str(n), f"10.0.0.{n}", True, found(cards, host=f"box{n}")) for n, cards in enumerate((1, 2, ()), 1)]
+    nodes.append(Node("4", "10.0.0.4", False, silent="it is dead"))
+    one, two, three, _ = census.judged(nodes, "a" * 64)
+    assert one.wrong == ("GPU-0 is a card of box2 (10.0.0.2), too: each may give it to a job",)
+    assert two.wrong == ("GPU-0 is a card of box1 (10.0.0.1), too: each may give it to a job",)
+    assert not three.wrong
 
 
 def test_a_node_that_has_joined_again_is_shown_once_and_one_that_died_until_then():
@@ -632,10 +688,10 @@ def stuck(toy_root, monkeypatch):
         )
         monkeypatch.setattr(engine, "connect", lambda address: ray)
         monkeypatch.setattr(census, "take", lambda ray: [Node("1", "10.0.0.1", True, here)])
-        monkeypatch.setattr(census, "with_process", lambda: {"a1"} if started else set())
+        monkeypatch.setattr(census, "with_process", lambda: {"a1": "1"} if started else {})
         for name in ("HINT_S", "LOOK_AROUND_S"):
             monkeypatch.setattr(watching, name, 0.0)
-        monkeypatch.setattr(placement, "HINT_S", 0.0)
+        monkeypatch.setattr(prospects, "HINT_S", 0.0)
         told, pins = [], Pins(sandbox=False)
         place = placement.Placement("auto", toy_root, lonely_s=0.01, silent_s=0.1, pins=pins)
 
@@ -673,6 +729,83 @@ def test_a_process_that_never_says_a_word_is_a_lost_attempt_and_the_job_is_place
     told, run = stuck(request_of, free, started=True)
     assert [line.partition(" is lost")[0] for line in told] == [f"mine: attempt {number}" for number in (1, 2, 3)]
     assert run.ending.verdict == "infrastructure_error" and "said nothing within 0.1 s" in run.ending.message
+
+
+class TwoNodes:
+    """Ray with a node 1, which loses the first attempt of a job and judges the next one, and a node 2, which begins
+    none. `left`: it leaves as a job waits for it."""
+
+    def __init__(self, here, run, left):
+        self.slug, self.run, self.left = here.cards[0].device.slug, run, left
+        fields = {"Alive": True, "Resources": {self.slug: 1}, "Labels": labels(here)}
+        self.known = [{"NodeID": number, **fields} for number in "12"]
+        self.avoided, self.killed, self.looks = [], [], 0
+
+    def remote(self, task):
+        return self
+
+    def options(self, label_selector, **given):
+        self.avoided.append(label_selector.get("ray.io/node-id"))
+        return SimpleNamespace(remote=self.begun)
+
+    def begun(self, task, asked, parcels):
+        number, first = len(self.avoided), {"alive": 1.0, "on": "1"}
+        lost = {"error": {"kind": "InfrastructureError", "message": "its disk is full", "hint": None}}
+        words = {1: [first, lost], 2: [], 3: [first, {"run": self.run, "source_sha256": self.run["submission_sha256"]}]}
+        call = SimpleNamespace(remote=lambda: words[number])
+        return SimpleNamespace(number=number, next=call, end=call, _actor_id=SimpleNamespace(hex=lambda: str(number)))
+
+    def wait(self, asked, timeout):
+        time.sleep(0.01)
+        self.looks += not asked[0]
+        if self.left and self.looks == 3:
+            self.known[1]["Alive"] = False
+        assert self.looks < 200
+        return (asked, []) if asked[0] else ([], asked)
+
+    def get(self, words, timeout):
+        return words.pop(0)
+
+    def kill(self, actor):
+        self.killed.append(actor.number)
+
+    def put(self, packed):
+        return "reference"
+
+    def nodes(self):
+        return self.known
+
+    def available_resources(self):
+        return {self.slug: 1}
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_job_goes_back_to_the_node_that_lost_it_where_no_other_begins_it(toy_root, monkeypatch, request_of, left):
+    """The other has left, or is free and does not answer. A server's job would wait for ever."""
+    here, problem = facts.here(toy_root, sandbox=None), catalog.load_problem(toy_root, "double")
+    sha256, device = request_of.submission.sha256, here.cards[0].device
+    good = run(submission="mine", submission_sha256=sha256, problem_sha256=problem.sha256, device=device)
+    ray = TwoNodes(here, good.model_dump(mode="json"), left)
+    monkeypatch.setattr(engine, "connect", lambda address: ray)
+    monkeypatch.setattr(census, "take", lambda ray: [Node(n, f"10.0.0.{n}", True, here) for n in "12"])
+    monkeypatch.setattr(census, "with_process", lambda: {})
+    monkeypatch.setattr(watching, "LOOK_AROUND_S", 0.0)
+    lonely_s, told = float("inf") if left else 0.01, []
+    place = placement.Placement("auto", toy_root, lonely_s=lonely_s, pins=Pins(sandbox=False))
+    judged = place.judge(request_of.model_copy(update={"device": device.slug}), told.append)
+    assert judged.ending.verdict == "accepted"
+    assert ray.avoided == [None, "!in(1)", None] and ray.killed[:2] == [1, 2]
+    assert "mine: no other node may judge it; one that lost it may" in told
+
+
+def test_a_node_that_a_job_avoids_is_named_with_that_reason_and_is_nobody_who_may_judge_it(toy_root, monkeypatch):
+    place = _of_nodes(toy_root, monkeypatch, found(1))
+    place.ray.available_resources = lambda: {}
+    place.prospects.lonely_s = 0.0
+    waiting = job.ClusterJob.model_construct(slug="card", card=None, pins=Pins(sandbox=False))
+    assert place.prospects.anybody(waiting, set()) and not place.prospects.anybody(waiting, {"1"})
+    said = place.prospects.why_nobody(waiting, {"1"}).hint
+    assert said == "box (10.0.0.1): an attempt was lost or refused there, and the job avoids it"
 
 
 def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of, monkeypatch):
@@ -750,6 +883,13 @@ def test_each_node_that_joins_or_leaves_is_one_line_with_why():
     assert driver.changes(driver._alive(then), then) == []
 
 
+def asked_of(request, **changes):
+    """A job that the runs of `run` answer."""
+    told = run(submission="mine")
+    fields = {"problem": told.problem, "problem_sha256": told.problem_sha256, "slug": told.device.slug, "attempt": 1}
+    return SimpleNamespace(submission=request.submission, **(fields | changes))
+
+
 def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_and_steps_are_not(request_of):
     noted = []
 
@@ -760,10 +900,10 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
         def note(self, line):
             noted.append(line)
 
-    asked = SimpleNamespace(submission=request_of.submission, attempt=1, problem=run(submission="mine").problem)
+    asked = asked_of(request_of)
     attempts = Attempts()
     attempts.begin()
-    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, Narrator())
+    watched = watching.Watched(_placement(), None, attempts, Narrator())
     watched._take(asked, {"begun": {"node": "box", "card": "GPU-1"}})
     watched._take(asked, {"told": "test 1 of 2"})
     watched._take(asked, {"over": "its process has ended"})
@@ -777,6 +917,10 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
     assert attempts.run is None
 
 
+def _placement(**prospects):
+    return SimpleNamespace(ray=None, prospects=SimpleNamespace(**prospects))
+
+
 @pytest.mark.parametrize(
     ("nodes", "lost_on", "avoided"),
     [("12", "1", [{"1"}]), ("1", "1", [set()]), ("12", "12", [{"1"}, {"2"}]), ("123", "12", [{"1"}, {"1", "2"}])],
@@ -784,7 +928,7 @@ def test_placements_losses_with_their_reason_and_dropped_results_are_for_logs_an
 def test_the_next_attempt_is_not_on_the_node_that_lost_one_unless_it_is_the_only_one(
     request_of, nodes, lost_on, avoided
 ):
-    place = SimpleNamespace(ray=None, may_run=lambda job, avoid: bool(set(nodes) - avoid))
+    place = _placement(may_run=lambda job, avoid: bool(set(nodes) - avoid))
     asked = SimpleNamespace(submission=request_of.submission, attempt=1)
     watched, seen = watching.Watched(place, None, Attempts(), lambda line: None), []
     for node_id in lost_on:
@@ -795,14 +939,114 @@ def test_the_next_attempt_is_not_on_the_node_that_lost_one_unless_it_is_the_only
     assert seen == avoided
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_node_whose_process_never_speaks_is_left_as_well(request_of, monkeypatch, ended):
+    """It ends before its first word, as where Podium cannot be imported, or it is stopped."""
+
+    def get(asked, timeout):
+        raise type("ActorDiedError", (Exception,), {})
+
+    tried = iter("12")
+    place = _placement(
+        heard=lambda: None,
+        node_of=lambda actor: None if ended else actor,
+        last_node_of=lambda actor: actor if ended else pytest.fail("asked"),
+        may_run=lambda job, avoid: bool({"1", "2"} - avoid),
+        lonely_s=float("inf"),
+        hint_is_due=lambda: False,
+    )
+    place.silent_s, place.place = 0.02, lambda job, reference, avoid: Actor(next(tried))
+    place.ray = SimpleNamespace(
+        wait=lambda asked, timeout: (asked, []) if ended else time.sleep(0.01) or ([], asked),
+        get=get,
+        is_initialized=lambda: True,
+        kill=lambda actor: None,
+    )
+    monkeypatch.setattr(watching, "LOOK_AROUND_S", 0.0)
+    watched, seen = watching.Watched(place, watching.Placed(), Attempts(), lambda line: None), []
+    for _ in "12":
+        waiting = job.ClusterJob.model_construct(
+            submission=request_of.submission, attempt=watched._attempts.begin(), slug="card"
+        )
+        watched.attempt(waiting, None)
+        seen.append(watched._avoid)
+    assert seen == [{"1"}, {"2"}]
+
+
+class Actor(str):
+    """One of Ray's, on the node of this number."""
+
+    next = SimpleNamespace(remote=lambda: "asked")
+
+
+def test_the_head_s_table_tells_the_node_of_an_actor_that_has_a_process_or_had_one(monkeypatch):
+    def actor(process, node):
+        return {"Pid": process, "Address": {"NodeID": node}}
+
+    by_state = {"PENDING_CREATION": {"a": actor(0, ""), "b": actor(7, "n1")}, "ALIVE": {"c": actor(8, "n2")}}
+    dead = {"d": actor(9, "n1")}
+    known = by_state["PENDING_CREATION"] | by_state["ALIVE"] | dead
+
+    def actors(number=None, actor_state_name=None):
+        return by_state[actor_state_name] if number is None else known.get(number, {})
+
+    private = SimpleNamespace(state=SimpleNamespace(actors=actors))
+    for name, module in {"ray": SimpleNamespace(_private=private), "ray._private": private}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert census.with_process() == {"b": "n1", "c": "n2"}
+    assert [census.node_of(number) for number in "abde"] == [None, "n1", "n1", None]
+
+
+@pytest.mark.parametrize(("address", "asked"), [("auto", 0), ("ray://10.0.0.1:10001", 2)])
+def test_ray_s_client_asks_a_node_for_the_head_s_table(toy_root, monkeypatch, address, asked):
+    sent = []
+
+    class Task:
+        def __init__(self, look):
+            self.look = look
+
+        def options(self, **given):
+            return self
+
+        def remote(self, *words):
+            sent.append(words)
+            return self.look(*words)
+
+    ray = SimpleNamespace(remote=Task, get=lambda found, timeout: found)
+    monkeypatch.setattr(engine, "connect", lambda address: ray)
+    monkeypatch.setattr(census, "with_process", lambda: {"a1": "n1"})
+    monkeypatch.setattr(census, "node_of", lambda number: {"a2": "n2"}[number])
+    looking = placement.Placement(address, toy_root).prospects
+    one, two, none = (SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda n=n: n)) for n in ("a1", "a2", "a3"))
+    assert (looking.node_of(one), looking.node_of(two)) == ("n1", None)
+    assert (looking.last_node_of(two), len(sent)) == ("n2", asked)
+    assert looking.last_node_of(none) is None
+
+
 def test_a_run_of_another_job_is_a_lost_attempt(request_of):
     attempts = Attempts()
     asked = SimpleNamespace(submission=request_of.submission, attempt=attempts.begin(), problem="double")
     other = run(submission="yours").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
-    watching.Watched(SimpleNamespace(ray=None), None, attempts, lambda line: None)._take(
+    watching.Watched(_placement(), None, attempts, lambda line: None)._take(
         asked, {"run": other, "source_sha256": request_of.submission.sha256}
     )
     assert attempts.run is None and "another job" in attempts.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"problem_sha256": "1" * 64}, "it judged by other files of double: their hash is not the job's"),
+        ({"slug": "nvidia-h200"}, f"it judged on {run().device.slug}, and the job is for nvidia-h200"),
+    ],
+)
+def test_a_run_by_other_files_or_of_another_model_is_a_lost_attempt(request_of, changed, why):
+    attempts = Attempts()
+    asked = asked_of(request_of, attempt=attempts.begin(), **changed)
+    said = run(submission="mine").model_dump(mode="json") | {"submission_sha256": request_of.submission.sha256}
+    watched = watching.Watched(_placement(), None, attempts, lambda line: None)
+    watched._take(asked, {"run": said, "source_sha256": request_of.submission.sha256})
+    assert attempts.run is None and attempts.reasons == (why,)
 
 
 def _of_nodes(toy_root, monkeypatch, *looks):
@@ -822,6 +1066,29 @@ def test_a_server_s_job_waits_for_a_node_that_has_not_joined_yet_and_keeps_its_c
         assert place._awaited(request, watching.Placed(), lambda line: None) == (DEVICE, card)
 
 
+def test_a_server_s_job_that_waits_says_why_and_says_so_again_as_soon_as_the_reason_is_another(
+    toy_root, monkeypatch, request_of
+):
+    silent = [Node("1", "10.0.0.1", True, silent="its disk is full")]
+    other = [Node("1", "10.0.0.1", True, found(1))]
+    noted, placed = [], watching.Placed()
+    place = _of_nodes(toy_root, monkeypatch, found(1))
+    looks = iter([silent, silent, silent, other, other])
+
+    def take(ray):
+        if (look := next(looks, None)) is None:
+            placed.close()
+        return look or other
+
+    monkeypatch.setattr(census, "take", take)
+    with pytest.raises(JobEnded):
+        place._awaited(request_of.model_copy(update={"device": "GPU-7"}), placed, noted.append)
+    assert noted == [
+        "mine: waits, because no node of the cluster says what it has",
+        "mine: waits, because no node of the cluster has GPU-7",
+    ]
+
+
 def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_what_is_missing(
     toy_root, monkeypatch, request_of
 ):
@@ -831,7 +1098,7 @@ def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_
     with pytest.raises(JobEnded):
         place.judge(request, started=lambda job: job.close())
     assert not place._placed
-    place.lonely_s = 60.0
+    place.prospects.lonely_s = 60.0
     with pytest.raises(UsageError, match="no node of the cluster has GPU-7"):
         place.judge(request)
 
@@ -839,7 +1106,7 @@ def test_a_server_s_job_that_waits_for_a_node_can_be_ended_and_one_of_eval_says_
 def test_a_node_without_the_card_of_a_pinned_job_is_not_said_to_be_busy(toy_root, monkeypatch):
     place = _of_nodes(toy_root, monkeypatch, found(1))
     pinned = job.ClusterJob.model_construct(slug="card", card="GPU-7", pins=Pins(sandbox=False))
-    assert "it has no card GPU-7" in place.why_nobody(pinned).hint
+    assert "it has no card GPU-7" in place.prospects.why_nobody(pinned, set()).hint
 
 
 def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):
@@ -915,9 +1182,14 @@ def test_auto_is_the_cluster_that_node_has_joined_whatever_other_processes_say(t
         ("ray://10.0.0.1:10001", None, "no address of a head"),
         ("10.0.0.1", None, "no address of a head"),
         (None, "203.0.113.7", "no address of this machine"),
+        (None, "0.0.0.0", "stands for every address"),
+        (None, "::1", "Ray does not listen at ::1"),
+        ("10.0.0.1:6379", "0:0:0:0:0:0:0:1", "Ray does not listen at 0:"),
     ],
 )
-def test_a_node_with_an_address_that_cannot_be_right_is_refused_before_ray_starts(address, ip, said):
+def test_a_node_with_an_address_that_cannot_be_right_is_refused_before_ray_starts(monkeypatch, address, ip, said):
+    monkeypatch.setattr(engine, "is_here", lambda ip: ip != "203.0.113.7")  # a machine may have no IPv6
+    monkeypatch.setattr(engine, "load", lambda: pytest.fail("begun"))
     with pytest.raises(UsageError, match=said):
         node.start(ROOT, address is None, address, ip, pytest.fail)
 
@@ -1005,13 +1277,12 @@ def test_the_throughput_of_cards_is_also_told_without_the_wait_for_the_slowest(t
 
 
 def test_a_run_is_dated_by_the_clock_of_who_placed_it_and_not_by_its_node_s(request_of):
-    problem = run(submission="mine").problem
-    attempts, asked = Attempts(), SimpleNamespace(submission=request_of.submission, attempt=1, problem=problem)
+    attempts, asked = Attempts(), asked_of(request_of)
     attempts.begin()
     sha256, odd = request_of.submission.sha256, "2001-01-01T00:00:00.000+00:00"
     said = run(submission="mine").model_dump(mode="json")
     said |= {"submission_sha256": sha256, "started_at": odd, "id": "20010101T000000-abcdef-mine", "duration_s": 60.0}
-    watched = watching.Watched(SimpleNamespace(ray=None), None, attempts, pytest.fail)
+    watched = watching.Watched(_placement(), None, attempts, pytest.fail)
     watched._take(asked, {"run": said, "source_sha256": sha256})
     began = datetime.datetime.fromisoformat(attempts.run.started_at)
     assert 59 < (datetime.datetime.now(datetime.UTC) - began).total_seconds() < 120

@@ -13,6 +13,7 @@ attempts     which result of a job counts
 driver       the process that speaks with Ray, which Ray ends where its head is lost
 link         the way to that process, and to another one where it is lost
 placement    jobs placed, and tried again where they are lost
+prospects    whether a job that waits may begin, and why it may not
 watching     one job's attempts, watched
 spread       the same submissions on every card: `doctor --calibrate --fleet`
 batch        all submissions of an evaluation at once

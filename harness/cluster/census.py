@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from harness.cluster import facts, job, parcel
 from harness.cluster.facts import Inventory
@@ -53,13 +55,21 @@ def tell() -> dict[str, Any]:
     }
 
 
-def with_process() -> set[str]:
-    """The numbers of the living actors that Ray has given a process, whether or not it answers. Runs in a process that
-    is connected to a node, or on one."""
+def with_process() -> dict[str, str]:
+    """The living actors that Ray has given a process, whether or not it answers, by their numbers with those of their
+    nodes. Runs in a process that is connected to a node, or on one."""
     from ray._private import state  # public is only what Ray's dashboard is asked for, and `node` starts none
 
     living = [state.actors(actor_state_name=name) for name in ("PENDING_CREATION", "ALIVE")]
-    return {number for found in living for number, actor in found.items() if actor["Pid"]}
+    return {number: str(each["Address"]["NodeID"]) for found in living for number, each in found.items() if each["Pid"]}
+
+
+def node_of(number: str) -> str | None:
+    """The number of an actor's node, also where it has ended; None where it had none. Runs as `with_process`."""
+    from ray._private import state
+
+    actor = state.actors(number)
+    return str(actor["Address"]["NodeID"]) if actor and actor["Pid"] else None
 
 
 def present(known: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,23 +111,38 @@ def take(ray: Any, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
             why = f"it does not say what it has: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             nodes.append(Node(number, address, True, silent=why))
             continue
-        running, parcels = tuple(said["running"]), tuple(said["parcels"])
-        if said["facts"] is None:
-            nodes.append(Node(number, address, True, None, "it was not started by `podium node`", running, parcels))
-        else:
-            nodes.append(
-                Node(number, address, True, Inventory.model_validate_json(said["facts"]), "", running, parcels)
-            )
+        nodes.append(answering(number, address, said))
     return judged(nodes, facts.code_sha256(), pinned)
+
+
+def answering(number: str, address: str, said: Mapping[str, Any]) -> Node:
+    """The node that has `said` this by `tell`. Its Podium may be another."""
+    found, silent = None, ""
+    if said["facts"] is None:
+        silent = "it was not started by `podium node`"
+    else:
+        try:
+            found = Inventory.model_validate_json(said["facts"])
+        except ValidationError:
+            silent = "its Podium is another, and says what it has in another form"
+    return Node(number, address, True, found, silent, tuple(said["running"]), tuple(said["parcels"]))
 
 
 def judged(nodes: Sequence[Node], code: str, pinned: Mapping[str, Pinned] = {}) -> list[Node]:
     """The nodes, each with what is `wrong` with it. `code` is the hash of this Podium's; `pinned` is by competition."""
     told = [node.facts for node in nodes if node.facts]
     usual = {name: _most([getattr(each, name) for each in told]) for name in ("torch", "triton", "driver", "python")}
+    found = [[*_wrong(node, code, usual, pinned), *_shared(node, nodes)] for node in nodes]
+    return [replace(node, wrong=tuple(wrong)) for node, wrong in zip(nodes, found, strict=True)]
+
+
+def _shared(node: Node, nodes: Sequence[Node]) -> list[str]:
+    """Cards that another node has too, by their ids: Ray gives such a card to two jobs at once."""
     return [
-        Node(n.id, n.address, n.alive, n.facts, n.silent, n.running, n.parcels, tuple(_wrong(n, code, usual, pinned)))
-        for n in nodes
+        f"{card.id} is a card of {other.name}, too: each may give it to a job"
+        for card in (node.facts.cards if node.facts else ())
+        for other in nodes
+        if other.id != node.id and other.facts and card.id in {each.id for each in other.facts.cards}
     ]
 
 
@@ -136,6 +161,7 @@ def _wrong(node: Node, code: str, usual: dict[str, str | None], pinned: Mapping[
         wrong += [f"it may not judge {competition}: {why}" for why in versions.differences(found.versions)]
     if found.sandbox is None:
         wrong.append("no sandbox holds: runs that are to be ranked are not judged there")
+    wrong += [f"{card} has vanished: it was there as `podium node` started" for card in found.vanished]
     wrong += [f"{card.id} is busy with {', '.join(card.others)}" for card in found.cards if card.others]
     wrong += [f"{slug} was never calibrated there" for slug in found.counts if slug not in found.calibrated]
     return wrong

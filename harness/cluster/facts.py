@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
+import importlib.util
 import io
 import os
 import platform
@@ -18,6 +19,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import harness
 from harness import __version__
@@ -47,7 +49,7 @@ class Card(Value):
 
 class Inventory(Value):
     """A machine, as a job sees it. `sandbox` is the isolation's tier, None where nothing confines; `calibrated` lists
-    the models that were calibrated there."""
+    the models that were calibrated there; `vanished` are cards that it had as it became a node."""
 
     host: str
     root: Path
@@ -60,6 +62,7 @@ class Inventory(Value):
     sandbox: str | None
     cards: tuple[Card, ...]
     calibrated: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -111,7 +114,9 @@ def now() -> Inventory | None:
         return None
     before = Inventory.model_validate_json(told)
     cards = ",".join(card.id for card in before.cards)
-    return here(before.root, before.sandbox, descendants(os.getppid()), {"CUDA_VISIBLE_DEVICES": cards})
+    found = here(before.root, before.sandbox, descendants(os.getppid()), {"CUDA_VISIBLE_DEVICES": cards})
+    there = {card.id for card in found.cards}
+    return found.model_copy(update={"vanished": tuple(card.id for card in before.cards if card.id not in there)})
 
 
 def code_sha256(folder: Path | None = None) -> str:
@@ -138,6 +143,7 @@ def _cards(root: Path, ours: set[int], environment: Mapping[str, str]) -> tuple[
         apps = [row for row in _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name") if len(row) == 3]
         return [_nvidia_card(root, number, row, apps, ours) for number, row in enumerate(rows)], rows[0][5]
     if machine.driver_present():
+        _torch()
         named = [name for name in machine.all_cards() if name != "cpu"]
         if named:
             devices = [machine.detect(root, name) for name in named]
@@ -170,13 +176,23 @@ def _nvidia_card(root: Path, number: int, row: list[str], apps: list[list[str]],
     return Card(id=uuid, device=machine.described(root, device), others=tuple(others))
 
 
-def _check_torch(cards: Iterable[Card]) -> None:
-    """Raises InfrastructureError where the driver has cards and torch uses none of them: no job could be judged."""
-    if all(card.device.kind == "cpu" for card in cards):
-        return
-    import torch
+def _torch(install: str = "PODIUM_TORCH=cuda make problems") -> Any:
+    """The module. Raises InfrastructureError where it is missing or broken."""
+    if importlib.util.find_spec("torch") is None:
+        raise InfrastructureError("torch is not installed here, and no job is judged without it", install)
+    try:
+        import torch
+    except Exception as error:  # one of its libraries is missing, or is of another version
+        said = " ".join(str(error).split())[:200]
+        raise InfrastructureError(f"torch cannot be imported here: {type(error).__name__}: {said}", install) from None
+    return torch
 
-    if not torch.cuda.is_available():
+
+def _check_torch(cards: Iterable[Card]) -> None:
+    """Raises InfrastructureError where no job could be judged: torch is missing, or uses none of the driver's cards."""
+    gpus = any(card.device.kind != "cpu" for card in cards)
+    torch = _torch() if gpus else _torch("make problems")
+    if gpus and not torch.cuda.is_available():
         raise InfrastructureError(
             f"this machine has GPUs, and torch {torch.__version__} uses none of them",
             "install the torch of their kind: PODIUM_TORCH=cuda make problems; to judge on processors: "

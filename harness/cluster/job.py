@@ -26,6 +26,7 @@ from harness.cluster.pins import Pins, differences
 from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library.judges import Judge
 from harness.library.request import Depth, Request
+from harness.machine import lock_note
 from harness.model import Submission, Value
 
 ALIVE_S = 2.0
@@ -191,7 +192,8 @@ def _noted(job: ClusterJob, card: str) -> Iterator[None]:
     told = {"problem": job.problem, "submission": job.submission.name, "attempt": job.attempt, "card": card}
     with contextlib.suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(told | {"since": time.time(), "process": os.getpid()}))
+        process = {"process": os.getpid(), "began": lock_note.started(os.getpid())}
+        note.write_text(json.dumps(told | {"since": time.time(), **process}))
     try:
         yield
     finally:
@@ -200,16 +202,24 @@ def _noted(job: ClusterJob, card: str) -> Iterator[None]:
 
 
 def running() -> list[dict[str, Any]]:
-    """What this node of Ray's judges now. Notes of workers that were killed are removed."""
+    """What this node of Ray's judges now. Notes of workers that were killed are removed, also where their numbers are
+    other processes' now."""
     found = []
     for note in sorted(_notes().glob(f"{os.getppid()}-*.json")):
         with contextlib.suppress(OSError, ValueError):
             told = json.loads(note.read_text())
-            if Path(f"/proc/{told['process']}").exists():
+            if told.get("began") == _began(told["process"]):
                 found.append(told)
             else:
                 note.unlink(missing_ok=True)
     return found
+
+
+def _began(process: int) -> int | None:
+    """When a process was started, in ticks since the machine was; None if it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return lock_note.started(process)
+    return None
 
 
 def _notes() -> Path:

@@ -8,6 +8,7 @@ Ray's processes are told what was found by the variable PODIUM_NODE, by which `s
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import re
@@ -54,8 +55,8 @@ def start(
         raise UsageError("a node begins a cluster or joins one", "give --head, or --address HOST:PORT")
     if address is not None and not re.fullmatch(r"[^/\s]+:\d+", address):
         raise UsageError(f"{address!r} is no address of a head", "give HOST:PORT")
-    if ip is not None and not engine.is_here(ip):
-        raise UsageError(f"{ip} is no address of this machine", "give --ip one that `ip address` shows")
+    if ip is not None:
+        _check_ip(ip)
     engine.load()
     if head and (made := engine.make_token()):
         narrate(f"a token was made: {made}; copy it to the same place on every node")
@@ -98,6 +99,19 @@ def start(
     if not block:
         _note(address, ip, port, narrate)
     return found
+
+
+def _check_ip(ip: str) -> None:
+    """Raises UsageError for what no node can have as its address."""
+    if not engine.is_here(ip):
+        raise UsageError(f"{ip} is no address of this machine", "give --ip one that `ip address` shows")
+    with contextlib.suppress(ValueError):  # a name
+        told = ipaddress.ip_address(ip)
+        if told.is_unspecified:
+            raise UsageError(f"{ip} stands for every address", "give --ip one that `ip address` shows")
+        if told.version == 6 and told.is_loopback:
+            # Ray puts one of IPv4 in its place: the head would not answer at the address that is said to others.
+            raise UsageError(f"Ray does not listen at {ip}", "for a cluster of this machine alone: --ip 127.0.0.1")
 
 
 def _make_private(folder: str | None) -> None:

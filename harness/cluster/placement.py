@@ -10,7 +10,6 @@ what `harness.evaluate` raises; a job whose attempts were all lost has the verdi
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 import secrets
@@ -28,7 +27,8 @@ from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.job import ClusterJob, Judging, Task, judge_job
 from harness.cluster.pins import Pins, agreed
-from harness.cluster.watching import HINT_S, LOOK_S, JobEnded, Placed, Watched
+from harness.cluster.prospects import Prospects
+from harness.cluster.watching import LOOK_S, JobEnded, Placed, Watched
 from harness.errors import InfrastructureError, PodiumError, UsageError
 from harness.library.judges import END_S
 from harness.library.request import Request
@@ -64,16 +64,16 @@ class Placement:
         task: Task = judge_job,
     ) -> None:
         self.ray = engine.connect(address)
-        self._root, self.silent_s, self.lonely_s = root, silent_s, lonely_s
+        self._root, self.silent_s = root, silent_s
         self._task, self._actor = task, self.ray.remote(Judging)
         self._pins, self._agreed = pins, dict[tuple[str, bool, Pinned], Pins]()
         self._nodes: list[Node] = []
         self._parcels: dict[str, tuple[str, Any]] = {}
         self._placed: set[Placed] = set()
-        self._by_client = address.startswith("ray://")
-        self._started, self._looked = set[str](), -math.inf
-        self._changing, self._asking = threading.Lock(), threading.Lock()
-        self._heard, self._hinted, self._asked = time.monotonic(), False, -math.inf
+        by_client = address.startswith("ray://")
+        between_s = silent_s / 2 if by_client else LOOK_S
+        self.prospects = Prospects(self.ray, self.nodes, lonely_s, between_s, by_client)
+        self._changing = threading.Lock()
 
     def close(self) -> None:
         """End all jobs, wait until their judges have ended, and leave the cluster."""
@@ -173,16 +173,16 @@ class Placement:
     def _awaited(self, request: Request, placed: Placed, narrate: Narrate) -> tuple[Device, str | None]:
         """As `_device`. A server's jobs, whose patience is endless, wait for a node that has it: that node, or a head
         with its nodes, may just be started anew. Raises JobEnded."""
-        told = False
+        told = ""
         while True:
             try:
                 return self._device(request.device)
             except PodiumError as error:
-                if self.lonely_s < math.inf:
+                if self.prospects.lonely_s < math.inf:
                     raise
-                if not told:
+                if error.message != told:
                     note(narrate, f"{request.submission.name}: waits, because {error.message}")
-                told = True
+                told = error.message
             if placed.closing.wait(AWAIT_S):
                 raise JobEnded(f"{request.submission.name} was ended before it had a verdict")
 
@@ -229,75 +229,6 @@ class Placement:
             label_selector=selector,
         )
         return actor.remote(self._task, job.model_dump_json(), [reference])
-
-    def has_process(self, actor: Any) -> bool:
-        """Whether Ray has given `actor` a card and a process, which may have said nothing yet. The head is asked once
-        for all jobs that wait; seldom by Ray's client, where that starts a process on a node."""
-        with self._asking:
-            if time.monotonic() - self._looked > (self.silent_s / 2 if self._by_client else LOOK_S):
-                self._looked = time.monotonic()
-                with contextlib.suppress(Exception):  # the head is busy, or lost: it is asked again
-                    if self._by_client:
-                        asked = self.ray.remote(census.with_process).options(num_cpus=0, max_retries=0).remote()
-                        self._started = set(self.ray.get(asked, timeout=census.ANSWER_S))
-                    else:
-                        self._started = census.with_process()
-            return actor._actor_id.hex() in self._started
-
-    def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
-        """Whether a node that lives now may judge `job`, if only it were free."""
-        selector = job.pins.selector
-        return any(
-            node["Alive"]
-            and node["NodeID"] not in avoid
-            and node["Resources"].get(job.slug, 0) >= 1
-            and (job.card is None or facts.resource_of(job.card) in node["Resources"])
-            and selector.items() <= node.get("Labels", {}).items()
-            for node in self.ray.nodes()
-        )
-
-    def heard(self) -> None:
-        """A job has said a word."""
-        self._heard, self._hinted = time.monotonic(), False
-
-    def hint_is_due(self) -> bool:
-        """Whether no job has said a word for HINT_S. Of many jobs that wait only the first is told so."""
-        with self._asking:
-            due = not self._hinted and time.monotonic() - self._heard > HINT_S
-            self._hinted = self._hinted or due
-            return due
-
-    def anybody(self, job: ClusterJob) -> bool:
-        """Whether a node answers that may judge `job` and is busy. The nodes are asked where no job has said a word for
-        `lonely_s`, once for all jobs that wait."""
-        if time.monotonic() - self._heard <= self.lonely_s:
-            return True
-        with self._asking:
-            if time.monotonic() - self._asked > census.ANSWER_S:
-                self.nodes()
-                self._asked = time.monotonic()
-            return any(self._refusal(node, job) is None for node in self._nodes)
-
-    def _refusal(self, node: Node, job: ClusterJob) -> str | None:
-        """Why the node does not judge `job`; None if it is busy. What is free by Ray's books and by its own takes it
-        within seconds."""
-        if refused := node.refuses(job.pins, job.slug):
-            return "; ".join(refused)
-        if job.card and node.facts and job.card not in {card.id for card in node.facts.cards}:
-            return f"it has no card {job.card}"
-        wanted = facts.resource_of(job.card) if job.card else job.slug
-        free = self.ray.available_resources().get(wanted, 0) >= 1
-        if free and node.facts and len(node.running) < node.facts.counts[job.slug]:
-            return "it answers and is free, and Ray does not start the job there: see whether the head reaches it"
-        return None
-
-    def why_nobody(self, job: ClusterJob) -> InfrastructureError:
-        """What to say where no node may judge `job`."""
-        known = {node.name: self._refusal(node, job) or "it is busy" for node in self.nodes()}
-        reasons = [f"{name}: {why}" for name, why in known.items()]
-        return InfrastructureError(
-            f"no node of the cluster may judge on {job.slug}", "\n  ".join(reasons) or "there is no node: podium node"
-        )
 
 
 def unjudged(request: Request, problem: Problem, device: Device, attempts: Attempts) -> Run:

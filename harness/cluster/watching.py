@@ -71,8 +71,8 @@ class Watched:
         InfrastructureError where no node may judge it."""
         self._on = self._card = None
         job = job.model_copy(update={"lost_on": tuple(self._lost_on)})
-        self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
-        asked, looked, started = self._present.next.remote(), 0.0, math.inf
+        prospects, silent_s = self._placement.prospects, self._placement.silent_s
+        asked, looked, started = self._place(job, reference), 0.0, math.inf
         placed = heard = fitting = time.monotonic()
         while True:
             if self._placed.closing.is_set():
@@ -81,29 +81,39 @@ class Watched:
             now = time.monotonic()
             if ready:
                 self._begun, heard = True, now
-                self._placement.heard()
+                prospects.heard()
                 if self._take(job, self._next(asked)):
                     return
                 asked = self._present.next.remote()
-            elif self._begun and now - heard > self._placement.silent_s:
-                self._give_up(job, f"nothing was heard of it for {self._placement.silent_s:g} s")
+            elif self._begun and now - heard > silent_s:
+                self._give_up(job, f"nothing was heard of it for {silent_s:g} s")
                 return
             elif not self._begun and now - looked > LOOK_AROUND_S:
                 looked = now
-                if self._placement.has_process(self._present):
-                    started = min(started, now)
-                if now - started > self._placement.silent_s:
-                    self._give_up(job, f"its process said nothing within {self._placement.silent_s:g} s of its start")
+                if (on := prospects.node_of(self._present)) is not None:
+                    started, self._on = min(started, now), on
+                if now - started > silent_s:
+                    self._give_up(job, f"its process said nothing within {silent_s:g} s of its start")
                     return
-                if now - placed > HINT_S and started > now and self._placement.hint_is_due():
+                if now - placed > HINT_S and started > now and prospects.hint_is_due():
                     self._narrate(f"{job.submission.name}: waits until a node with a free {job.slug} begins it")
                 if started <= now or (
-                    self._placement.may_run(job, self._avoid)
-                    and (now - placed < self._placement.lonely_s or self._placement.anybody(job))
+                    prospects.may_run(job, self._avoid)
+                    and (now - placed < prospects.lonely_s or prospects.anybody(job, self._avoid))
                 ):
                     fitting = now
-                elif now - fitting > self._placement.lonely_s:
-                    raise self._placement.why_nobody(job)
+                elif self._avoid != self._refused and prospects.may_run(job, self._refused):
+                    self._avoid = set(self._refused)
+                    note(self._narrate, f"{job.submission.name}: no other node may judge it; one that lost it may")
+                    self._kill()
+                    asked, placed, fitting = self._place(job, reference), now, now
+                elif now - fitting > prospects.lonely_s:
+                    raise prospects.why_nobody(job, self._avoid)
+
+    def _place(self, job: ClusterJob, reference: Any) -> Any:
+        """Hand it to Ray; what brings its first word."""
+        self._begun, self._present = False, self._placement.place(job, reference, self._avoid)
+        return self._present.next.remote()
 
     def end(self) -> None:
         """End the present attempt if it still runs, and wait until its judge has ended."""
@@ -141,6 +151,10 @@ class Watched:
                 self._give_up(job, "it judged another source")
             elif (run.problem, run.submission) != (job.problem, name):
                 self._give_up(job, f"its run is of another job: {run.submission!r} of {run.problem!r}")
+            elif run.problem_sha256 != job.problem_sha256:
+                self._give_up(job, f"it judged by other files of {run.problem}: their hash is not the job's")
+            elif run.device.slug != job.slug:
+                self._give_up(job, f"it judged on {run.device.slug}, and the job is for {job.slug}")
             elif not self._attempts.settle(job.attempt, run):
                 note(self._narrate, f"{name}: a result of attempt {job.attempt} is dropped: it is lost")
             return True
@@ -171,9 +185,13 @@ class Watched:
         judges end at once, as on a full disk, a card is always free, and would get each attempt of every job."""
         if self._card is not None:
             self._lost_on.append(self._card)
+        if self._on is None and self._present is not None:  # it ended before its first word
+            self._on = self._placement.prospects.last_node_of(self._present)
         if self._on is not None:
             wider, narrower = self._avoid | {self._on}, self._refused | {self._on}
-            self._avoid = next((each for each in (wider, narrower) if self._placement.may_run(job, each)), self._avoid)
+            self._avoid = next(
+                (each for each in (wider, narrower) if self._placement.prospects.may_run(job, each)), self._avoid
+            )
 
     def _kill(self) -> None:
         """Have Ray end the present attempt's process: a judge that it has ends with it."""
