@@ -9,18 +9,24 @@ problem `double`.
 
 Prints a table with a row per attack: the honest latency and the attack's latency in us, and the gain. The gain is their
 difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 150 us breaks the
-rule.
+rule. The last columns are without the judge: a loop in the submission's own process that takes perf_counter_ns before
+and after each call, as most harnesses do. A right answer is asked for there too, after the second stamp. An attack on
+the judge's own parts has nothing to attack there, and says `failed` or gains nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +55,25 @@ def custom_kernel(data):
     {wait}
     return data[0] * 2
 """
+MARK, LOOP_S = "latencies ", 60.0
+LOOP = f"""
+import json, sys, time, torch
+sys.path.insert(0, ".")
+import attack
+found = []
+for call in range(int(sys.argv[1]) + 3):
+    x = torch.randn(64, 64)
+    data = x, {{"factor": 2.0}}
+    began = time.perf_counter_ns()
+    y = attack.custom_kernel(data)
+    took = time.perf_counter_ns() - began
+    if not torch.allclose(y, x * 2):
+        raise SystemExit("wrong")
+    found.append(took / 1e3)
+print({MARK!r} + json.dumps(found[3:]))
+"""
+"""The loop of a harness that times a submission in its own process. The clock is asked for by name in each call."""
+
 WAITS = {
     "sleep": "time.sleep({s})",
     "spin": "until = time.monotonic() + {s}\n    while time.monotonic() < until: pass",
@@ -65,6 +90,7 @@ def main() -> None:
     rows = []
     with checkout("cpu", options.calls) as root:
         twins: dict[str, np.ndarray] = {}
+        loops: dict[str, np.ndarray] = {}
         for attack in subjects():
             if not is_measured(attack, "cpu") or (options.names and attack.name not in options.names):
                 continue
@@ -73,9 +99,13 @@ def main() -> None:
             if kind not in twins:
                 twins[kind] = latencies_us(judged(root, "cpu", honest(kind, options.work_ms)))
             run = judged(root, "cpu", source)
-            rows.append([attack.name, *row(twins[kind], run, SHARE, BOUND_US)])
+            if kind not in loops:
+                loops[kind] = alone(honest(kind, options.work_ms), options.calls)
+            without = row_alone(loops[kind], alone(source, options.calls))
+            rows.append([attack.name, *row(twins[kind], run, SHARE, BOUND_US), *without])
             print(rows[-1][0], *rows[-1][1:], flush=True, file=sys.stderr)
-    print(tabulate(rows, ["attack", "honest us", "attack us", "gain us", "95 % interval", "breaks the rule"]))
+    heads = ["attack", "honest us", "attack us", "gain us", "95 % interval", "breaks the rule"]
+    print(tabulate(rows, [*heads, "without the judge: honest us", "attack us", "gain us"]))
 
 
 def is_measured(subject: Subject, kind: str) -> bool:
@@ -128,6 +158,37 @@ def judged(root: Path, kind: str, source: str) -> Run:
     if kind == "cpu":
         device = device.model_copy(update={"flush_bytes": FLUSH_BYTES})
     return evaluate(problem, catalog.load_submission(problem, path), device, load_config(root), threads=1)
+
+
+def alone(source: str, calls: int) -> np.ndarray:
+    """The latencies in us of a submission's calls, as a loop in its own process takes them. None if it ends early or an
+    answer is wrong."""
+    with tempfile.TemporaryDirectory() as home:
+        (Path(home) / "attack.py").write_text(source)
+        command = [sys.executable, "-c", LOOP, str(calls)]
+        surroundings = {**os.environ, "HOME": home, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(
+            command,
+            cwd=home,
+            env=surroundings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=LOOP_S)
+            except subprocess.TimeoutExpired:
+                said = b""
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+    found = [line for line in said.decode(errors="replace").splitlines() if line.startswith(MARK)]
+    return np.array(json.loads(found[-1].removeprefix(MARK)) if found else [], dtype=float)
+
+
+def row_alone(honest_us: np.ndarray, attack_us: np.ndarray) -> list[str]:
+    if not attack_us.size:
+        return [f"{centre(honest_us):.1f}", "failed", ""]
+    return [f"{centre(each):.1f}" for each in (honest_us, attack_us)] + [f"{centre(honest_us) - centre(attack_us):.1f}"]
 
 
 def latencies_us(run: Run) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The bound on a latency: how much less than the truth a submission can make it seem, at most.
 
-Measured with attacks on an H200 and on CPUs (docs/clock.md). There is one exception: copies of up to 3 MiB by the copy
-engine over PCIe.
+Measured with attacks on an H200 and on CPUs (docs/clock-attacks.md). There is one exception: copies of a few MiB by the
+copy engine over PCIe (docs/security.md).
 """
 
 from __future__ import annotations
