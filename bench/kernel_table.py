@@ -169,12 +169,15 @@ def changes(runs: dict[str, Run]) -> str:
     return f"Files that have changed since their judged run, {'; '.join(filter(None, told))}." if words or code else ""
 
 
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+
+
 def same_code(one: bytes, other: bytes) -> bool:
-    """True if two sources differ at most in their docstring and comments."""
+    """True if two sources differ at most in docstrings and comments."""
     trees = [ast.parse(source) for source in (one, other)]
-    for tree in trees:
-        if ast.get_docstring(tree) is not None:
-            del tree.body[0]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            del node.body[0]
     return ast.dump(trees[0]) == ast.dump(trees[1])
 
 
