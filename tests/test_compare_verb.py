@@ -343,6 +343,8 @@ def test_of_runs_that_were_not_timed_it_says_what_gives_times(podium, store, toy
     (told,) = [line for line in podium("compare", "old", "new")[1].splitlines() if "to get times" in line]
     files = f"{old.submission_path} {new.submission_path}"
     assert told.endswith(f"on a machine with a GPU: python3 -m harness --root {toy_root} eval double {files}")
+    err = podium("compare", "old", "new", "--fail-if-slower", "0")[2]
+    assert "does not fail" in err and "--duel" not in err, "what was not timed cannot be timed in turns here"
     later = store("new", NEW + "#", id="20260102T000000-fedcba-new", **untimed)
     (told,) = [line for line in podium("compare", new.id, later.id)[1].splitlines() if "to get times" in line]
     assert told.endswith(f"compare {new.id} {later.id} --duel"), "one file cannot hold both sources"

@@ -199,7 +199,8 @@ def compare(
     code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
     said = rendered.verdict_line(compared)
     if fail_if_slower is not None and not code and compared.finding.speed is Speed.AMBIGUOUS:
-        advice = "" if duel else "; --duel times both in turns"
+        timed = taken.a.score is not None and taken.b.score is not None
+        advice = "; --duel times both in turns" if timed and not duel else ""
         click.echo(
             f"--fail-if-slower: it cannot be told whether {legible(b)} is slower, so this does not fail{advice}",
             err=True,
