@@ -1203,6 +1203,7 @@ def test_a_head_says_how_others_join_and_that_a_loopback_address_is_of_no_use_to
     (line,) = said
     assert engine.joined_file().read_text() == where
     assert "--ip takes another" in line if warns else f"node --address {where}" in line.replace("'", "")
+    assert ("open at every address even so" in line) == warns, "Ray binds all of them, whatever --ip says"
     node._note("10.0.0.9:6379", ip, 6379, pytest.fail)  # who joins knows it already
     assert engine.joined_file().read_text() == "10.0.0.9:6379"
 

@@ -810,6 +810,11 @@ class TestVerbs:
         code, _, err = podium("profile", str(folder), str(folder / "template.py"), "--device", "cpu")
         assert code == 2 and "another project's form" in err
 
+    def test_a_cluster_refuses_before_it_is_asked(self, podium):
+        folder = FOLDERS / "vectoradd"
+        code, out, err = podium("eval", str(folder), str(folder / "template.py"), "--cluster", "auto")
+        assert (code, out) == (2, "") and "another project's form" in err and "judging" not in err
+
     @pytest.mark.slow
     def test_a_run_is_judged_again_from_where_its_folder_lies(self, podium, roomy):
         folder = FOLDERS / "prefixsum"

@@ -170,10 +170,10 @@ def test_a_competition_is_judged_on_the_cards_that_its_file_names_however_they_a
     client = server.person("ada")
     assert server.ask("GET", "/gpus/fast") == (200, ["H200"])
     status, said = server.send(client, board="fast", gpu="CPU")
-    assert (status, said["detail"]) == (400, "fast is not judged on CPU: there is H200")
+    assert (status, said["detail"]) == (400, "fast is not judged on CPU: it is judged on H200")
     assert server.judged(client, board="fast", gpu="h200")["podium"]["gpu"] == "H200"
     status, said = server.send(client, board="elsewhere", gpu="H200")
-    assert (status, said["detail"]) == (400, "elsewhere is not judged on H200: there is none at present")
+    assert (status, said["detail"]) == (400, "elsewhere is not judged on H200: at present it is judged nowhere")
 
 
 @pytest.fixture

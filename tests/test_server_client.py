@@ -174,7 +174,7 @@ def test_a_file_says_where_it_goes_as_popcorns_do(server, podium, file):
         (["--server", "http://[::1"], 2, "is not the address of a server"),
         (["--server", "http://x:99999"], 2, "is not the address of a server"),
         (["--server", "http://127.0.0.1:9"], 30, "does not answer"),
-        (["--gpu", "B200"], 2, "double is not judged on B200: there is CPU"),
+        (["--gpu", "B200"], 2, "double is not judged on B200: it is judged on CPU"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_on_stdout(server, podium, file, words, code, said):

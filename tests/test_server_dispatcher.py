@@ -119,6 +119,20 @@ def test_a_crowded_run_is_judged_again_at_most_twice_and_each_is_kept(server):
     assert quick["podium"]["attempt"] == 1
 
 
+def test_a_run_that_is_judged_again_is_told_as_another_attempt_and_not_as_the_first_begun_anew(server):
+    client, held = server.person("ada"), threading.Event()
+
+    def wait(limit_s):
+        return len(server.judge.judged) == 1 or held.wait(limit_s)
+
+    server.judge.free = SimpleNamespace(wait=wait, set=held.set)
+    number = server.sent(client, saying(unranked="crowded,", score_ns=1))
+    until(lambda: len(server.judge.judged) == 2)
+    assert server.ask("GET", f"/user/submissions/{number}", client)[1]["job"]["status"].startswith("running, attempt 2")
+    held.set()
+    assert server.over(client, number)["job"]["status"] == "succeeded"
+
+
 def test_a_judge_that_fails_is_tried_three_times_and_the_next_one_has_its_turn(server, monkeypatch):
     monkeypatch.setattr(dispatching, "AGAIN_S", 0.01)
     client = server.person("ada")

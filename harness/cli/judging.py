@@ -109,8 +109,10 @@ def eval_(
     with contextlib.ExitStack() as stack:
         link = None
         if cluster is not None:
+            from harness.cluster import parcel
             from harness.cluster.link import Link
 
+            parcel.check(task)  # before Ray is asked, which takes seconds
             link = stack.enter_context(Link(cluster, root, tell=narrate))
         here = detect(root, device) if link is None else link.device(device)
         if chosen:

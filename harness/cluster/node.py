@@ -130,7 +130,11 @@ def _note(address: str | None, ip: str | None, port: int, narrate: Narrate) -> N
         here = ip or _found_by_ray()
         address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
         if here.startswith("127."):
-            narrate(f"{here} is reached from this machine alone: for others, --ip takes another address of it")
+            # Ray binds every address whatever it is told, so this is no way to close its ports.
+            narrate(
+                f"no other machine joins at {here}: for that, --ip takes another address of this one. Ray's ports are"
+                f" open at every address even so: {typed('docs', 'cluster')}, Trust"
+            )
         else:
             narrate(f"other machines join by: {typed('node', '--address', address)}")
     path = engine.joined_file()

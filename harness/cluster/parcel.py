@@ -24,13 +24,21 @@ from harness.model import Problem
 _LEFT_OUT = {"__pycache__", "controls"}
 
 
+def check(problem: Problem) -> None:
+    """Raises UsageError for a problem in another project's form, whose files lie elsewhere."""
+    if problem.foreign is not None:
+        raise UsageError(
+            f"{problem.name} is in another project's form: a cluster judges problems of problems/",
+            "leave out --cluster",
+        )
+
+
 def pack(root: Path, problem: Problem) -> bytes:
     """The files that judging `problem` takes: its folder, reference/, configs/ and its baselines, uncompressed.
 
-    Raises UsageError for a problem in another project's form, whose files lie elsewhere.
+    Raises as `check`.
     """
-    if problem.foreign is not None:
-        raise UsageError(f"{problem.name} is in another project's form: a cluster judges problems of problems/")
+    check(problem)
     return _packed(_files(root, problem))
 
 

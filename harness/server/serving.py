@@ -127,8 +127,8 @@ class Serving:
         for gpu in here:
             if gpu.lower() == name.lower():
                 return gpu
-        there = ", ".join(here) or "none at present"
-        raise Denied(400, f"{competition.name} is not judged on {_shown(name)}: there is {there}")
+        there = f"it is judged on {', '.join(here)}" if here else "at present it is judged nowhere"
+        raise Denied(400, f"{competition.name} is not judged on {_shown(name)}: {there}")
 
 
 def _shown(text: str) -> str:

@@ -91,11 +91,13 @@ def told(row: SubmissionRow, last: RunRow | None) -> tuple[JobState, str | None]
 
 
 def status(row: SubmissionRow, state: JobState, position: int | None) -> str:
-    """Return the text that the client shows while it waits. For a finished job it is the state alone."""
+    """Return the text that the client shows while it waits. For a finished job it is the state alone. A job that is
+    judged again says so: its steps begin anew, which would look like a fault."""
     if state is JobState.PENDING and position is not None:
         return f"pending, number {position} in the queue"
-    if state is JobState.RUNNING and row.progress:
-        return f"running: {row.progress}"
+    if state is JobState.RUNNING:
+        words = "running" if row.attempt == 1 else f"running, attempt {row.attempt}"
+        return f"{words}: {row.progress}" if row.progress else words
     return state.value
 
 
