@@ -111,7 +111,7 @@ def _check_ip(ip: str) -> None:
             raise UsageError(f"{ip} stands for every address", "give --ip one that `ip address` shows")
         if told.version == 6 and told.is_loopback:
             # Ray puts one of IPv4 in its place: the head would not answer at the address that is said to others.
-            raise UsageError(f"Ray does not listen at {ip}", "for a cluster of this machine alone: --ip 127.0.0.1")
+            raise UsageError(f"Ray does not listen at {ip}", "give --ip one that `ip address` shows")
 
 
 def _make_private(folder: str | None) -> None:
