@@ -8,7 +8,6 @@ from harness.judge import bounds, null_calls
 from harness.judge.clock import Answer, Void
 from harness.judge.null_calls import (
     ARM_MARGIN_NS,
-    ARM_NS,
     ASKED_LATE_NS,
     CALLS,
     CUT_NS,
@@ -27,6 +26,7 @@ from harness.judge.null_calls import (
 )
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.sitting import LEAST_LATENCY_NS, Sitting, too_many_void, void_share
+from harness.judge.stage import ARM_S
 from harness.model import Case, Device, Estimate, Floor, Manner, Measurement, eligibility
 
 GPU = Device(
@@ -255,7 +255,7 @@ class TestTheConstants:
         for pour_ns, arm_ns in ((100e3, MOST_ARM_NS), (900e3, free_ns - 900e3), (1.2e6, LEAST_ARM_NS)):
             found.pour_ns[SMALL.key] = pour_ns
             assert found.arm_ns(SMALL) == pytest.approx(arm_ns)
-        assert found.arm_ns(LARGE) == Constants().arm_ns(SMALL) == ARM_NS, "where a pour or a slice is not known"
+        assert found.arm_ns(LARGE) == Constants().arm_ns(SMALL) == ARM_S * 1e9, "where a pour or a slice is not known"
 
     def test_an_interval_far_below_the_constant_had_no_slice(self):
         found = FakeDevice().measured()

@@ -188,8 +188,7 @@ class Caller:
         session.on_the_smallest = case.key == self._smallest
         dealt = time.monotonic()
         try:
-            series.stage.arm_s = self.constants.arm_ns(series.case) / 1e9
-            answer = clock.time(session, series.stage, call, case.label)
+            answer = self._timed(session, series, clock, call)
         except Fault as fault:
             if fault.ending.verdict not in OF_THE_CALL:
                 raise
@@ -258,13 +257,16 @@ class Caller:
         with share.full_memory_is_no_crash():
             call = series.call or self._deal(session, series, everything=False)
             try:
-                series.stage.arm_s = self.constants.arm_ns(series.case) / 1e9
-                answer = clock.time(session, series.stage, call, series.case.label, cycles)
+                answer = self._timed(session, series, clock, call, cycles)
             except Fault as fault:
                 if self._deadline is not None:
                     self._deadline.check()
                 raise InfrastructureError(f"a call that computes nothing failed: {fault}") from fault
         return _done(answer, self.constants.void(answer, clock.manner, series.case))
+
+    def _timed(self, session: Session, series: Series, clock: Clock, call: Call, null: int | None = None) -> Answer:
+        series.stage.arm_s = self.constants.arm_ns(series.case) / 1e9
+        return clock.time(session, series.stage, call, call.case.label, null)
 
     def _check(
         self, series: Series, call: Call, answer: Answer, everything: bool = False

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.clocks import Clocks
+from harness.judge.stage import ARM_S
 from harness.model import Case, Constant, Manner
 from harness.ranking import stats
 
@@ -47,9 +48,9 @@ DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 usual time, but always less than two switches of the device. An interrupted pour takes these, 280 us, and the time of
 the other process. A gate at which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
-ARM_NS, LEAST_ARM_NS, MOST_ARM_NS, ARM_MARGIN_NS = 1.2e6, 0.8e6, 1.55e6, 0.2e6
-"""How long a worker may take to enqueue its call: before pours and slices are known, at least and at most. The margin
-is for stopping the worker, and for what comes before and after the pour. Holds of 1.85 ms were clean (H200)."""
+LEAST_ARM_NS, MOST_ARM_NS, ARM_MARGIN_NS = 0.8e6, 1.55e6, 0.2e6
+"""How long a worker may take to enqueue its call where pours and slices are known, at least and at most. The margin is
+for stopping the worker, and for what comes before and after the pour. Holds of 1.85 ms were clean (H200)."""
 
 ASKED_LATE_NS = 15e3
 """Margin for asking for stamp B. Null calls asked for 118 us after A took as long as others. Those asked for after 146
@@ -96,7 +97,7 @@ class Constants:
         beside the pour, within limits."""
         pour_ns = self.pour_ns.get(case.key)
         if pour_ns is None or math.isinf(self.slice_ns):
-            return ARM_NS
+            return ARM_S * 1e9
         slice_ns = self.slice_ns - self.of(Manner.SANDWICH)  # it was measured between stamps, with two switches in it
         return min(max(slice_ns - pour_ns - ARM_MARGIN_NS, LEAST_ARM_NS), MOST_ARM_NS)
 

@@ -73,6 +73,9 @@ class Frozen(Snapshot):
 
 _NONE = torch.empty(0, dtype=torch.bool)
 
+ARM_S = 1.2e-3
+"""How long a worker may take to enqueue its call while the device is held, before pours and slices are known."""
+
 
 class Stage:
     """The stage of one case's calls. `arena` holds the inputs and the outputs that must be copied. A later call with
@@ -87,7 +90,7 @@ class Stage:
         self._looked: tuple[Sequence[int], torch.Tensor] = ((), _NONE)
         self._beside: torch.Tensor | None = None
         self.arena: Arena | None = None
-        self.arm_s = 1.2e-3
+        self.arm_s = ARM_S
         """How long the worker may take to enqueue its call while the device is held."""
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
