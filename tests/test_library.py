@@ -16,9 +16,11 @@ import pytest
 from harness import evaluate, evaluate_many
 from harness.catalog.config import Sampling
 from harness.errors import InfrastructureError, PodiumError, UsageError
+from harness.judge import profiled
 from harness.judge import spare as spares
+from harness.judge.reply import ProfileReply
 from harness.library import close, judges
-from harness.model import Run, Unranked, Verdict
+from harness.model import Case, Run, Unranked, Verdict
 from harness.temporary import remove_abandoned
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -94,11 +96,22 @@ def test_a_profile_has_the_operators_of_every_benchmark_case_and_no_score(root):
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     (profile,) = run.profiles
     counts = {part.name: part.count for part in profile.parts}
-    assert counts["aten::mul"] == 1 and profile.call_ns >= max(part.self_ns for part in profile.parts)
+    assert counts["aten::mul"] == 1 and profile.call_ns > 0
     assert profile.case.parameters == {"rows": 64, "cols": 64}
     assert (run.score, run.measurements, run.unranked_because, run.output) == (None, (), Unranked.QUICK, "")
     wrong = evaluate("double", WRONG, "cpu", "profile", root=root)
     assert (wrong.ending.verdict, wrong.profiles) == (Verdict.WRONG_ANSWER, ())
+
+
+def test_a_profile_has_the_median_of_whole_calls_and_the_means_of_their_parts():
+    def reply(call_ns, **own_ns):
+        parts = [{"name": name, "count": 2, "self_ns": ns} for name, ns in own_ns.items()]
+        return ProfileReply(call_ns=call_ns, parts=parts, launches=0)
+
+    case = Case(parameters={"rows": 64})
+    found = profiled._added_up(case, [reply(100, mul=30, to=60), reply(9000, mul=8910, to=60), reply(200, to=60)])
+    assert (found.calls, found.call_ns) == (3, 200), "one call that was interrupted is not what a call takes"
+    assert [(part.name, part.count, part.self_ns) for part in found.parts] == [("mul", 4 / 3, 2980), ("to", 2, 60)]
 
 
 def test_what_is_profiled_is_within_the_sandbox(root):
