@@ -144,6 +144,7 @@ WAKERS = """
     information = (ctypes.c_int * 32)(signal.SIGCONT, 0, -1)  # siginfo_t: SI_QUEUE
     tried = {
         "timer_create": call("timer_create", 1, event, (ctypes.c_int * 1)()),
+        "timerfd_create": call("timerfd_create", 1, 0),
         "F_SETSIG": call("fcntl", read_end, 10, signal.SIGCONT),
         "clone": call("clone", signal.SIGCONT, 0, 0, 0, 0),
         "PR_SET_PDEATHSIG": call("prctl", 1, signal.SIGCONT, 0, 0, 0),
@@ -173,6 +174,7 @@ WAKERS = """
 """
 CALLS = [
     "timer_create",
+    "timerfd_create",
     "fcntl",
     "clone",
     "prctl",

@@ -996,7 +996,8 @@ def test_the_filter_refuses_by_itself_what_other_layers_refuse_as_well():
     allowed = seccomp._ALLOW
     new_namespaces = [(f"clone {flag:#x}", ("clone", flag)) for flag in (0x20000, *(1 << bit for bit in range(25, 31)))]
     names = "connect ptrace process_vm_readv pidfd_getfd unshare setns mount open_by_handle_at bpf keyctl add_key "
-    names += "perf_event_open userfaultfd io_uring_setup timer_create shmget mq_open kexec_load init_module clone3"
+    names += "perf_event_open userfaultfd io_uring_setup timer_create timerfd_create shmget mq_open kexec_load "
+    names += "init_module clone3"
     refused = [*((name, (name,)) for name in names.split()), *new_namespaces]
     assert [what for what, call in refused if answer_of_the_filter(*call) == allowed] == []
     needed = [("clone", 0x3D0F00), ("fcntl", 3, 3), ("madvise", 0, 0, 4), ("socket", 1, 1), ("kill", 77, 9)]

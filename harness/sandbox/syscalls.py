@@ -83,6 +83,7 @@ _OLD: dict[str, tuple[int, int | None]] = {
     "syslog": (103, 116),
     "tgkill": (234, 131),
     "timer_create": (222, 107),
+    "timerfd_create": (283, 85),
     "tkill": (200, 130),
     "truncate": (76, 45),
     "umount2": (166, 39),

@@ -1,8 +1,9 @@
-"""Arms a thousand timers when it has answered, whose interrupts slow the calls that compute nothing.
+"""Arms a thousand timers when it has answered. Each wakes four hundred epolls within an interrupt, which would slow the
+calls that compute nothing.
 
-gains nothing: no more is subtracted than one and a half times what null calls took when nothing of it lived
-seen: 1000 timers
-defence: the cap on what is subtracted is measured without the submission
+gains nothing: it gets no timer that goes on while it is stopped
+seen: 0 timers
+defence: the system call filter; no more is subtracted than one and a half times what null calls took before it came
 timed: true
 needs: compiler
 at least ms: 20
@@ -15,13 +16,19 @@ import time
 from pathlib import Path
 
 SOURCE = """
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
-enum { COUNT = 1000 };
-static int timers[COUNT], made;
+enum { COUNT = 1000, EPOLLS = 400 };
+static int timers[COUNT], epolls[EPOLLS], made;
 int arm(void) {
-    while (made < COUNT && (timers[made] = timerfd_create(1, 0)) >= 0) made++;
+    struct epoll_event event = {EPOLLIN, {0}};
+    for (int k = 0; k < EPOLLS && !epolls[k]; k++) epolls[k] = epoll_create1(0);
+    while (made < COUNT && (timers[made] = timerfd_create(1, 0)) >= 0) {
+        for (int k = 0; k < EPOLLS; k++) epoll_ctl(epolls[k], EPOLL_CTL_ADD, timers[made], &event);
+        made++;
+    }
     for (long i = 0; i < made; i++) {
-        struct itimerspec when = {{0, 0}, {0, 2000000 + 5000 * i}};
+        struct itimerspec when = {{0, 0}, {0, 2000000 + 40000 * i}};
         timerfd_settime(timers[i], 0, &when, 0);
     }
     return made;
