@@ -32,7 +32,7 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "copy_engine"
-SIZES_KIB = (64, 1024, 2048, 4096, 8192, 16384, 24576, 32768)
+SIZES_KIB = (16384, 32768, 24576, 12288, 8192, 4096, 3072, 2048, 1024, 64)
 WAITS_US = (0, 300, 450, 600, 800, 1000)
 CALLS, DROPPED, RESAMPLES = 24, 3, 2000
 
