@@ -32,8 +32,8 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "copy_engine"
-SIZES_KIB = (16384, 32768, 24576, 12288, 8192, 4096, 3072, 2048, 1024, 64)
-WAITS_US = (0, 300, 450, 600, 800, 1000)
+SIZES_KIB = (12288, 16384, 8192, 4096, 3072, 2048, 1024, 64)
+WAITS_US = (1000, 800, 600, 450, 300, 0)
 CALLS, DROPPED, RESAMPLES = 24, 3, 2000
 
 COPY = """
