@@ -342,7 +342,10 @@ class TestTheBound:
     def test_what_a_gate_is_given_back_may_be_a_gift_and_is_in_its_bound(self):
         found = FakeDevice().measured(SMALL, LARGE)
         assert bound(Manner.GATED, found=found) - bound(Manner.GATED) == pytest.approx(9e3)
-        assert bound(Manner.GATED, found=found, own_constant=False) == bound(Manner.SANDWICH)
+
+    def test_a_gate_that_a_submission_brings_about_adds_what_gates_differ_by_and_no_gift(self):
+        found = FakeDevice().measured(SMALL, LARGE)
+        assert bound(Manner.GATED, found=found, own_constant=False) == bound(Manner.SANDWICH) + bounds.GATED_NS
 
     def test_a_cpu_s_is_never_below_the_scatter_of_its_null_calls(self):
         steady, unsteady = (Sitting(Manner.STOPPED, null_ns=null) for null in ([40e3] * 8, [40e3, 540e3] * 4))

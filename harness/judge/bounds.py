@@ -29,8 +29,9 @@ CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
 avoids these steps saves it: 12 and 65 us with emptied caches (AMD EPYC, 2 busy processors, 2026-11-24)."""
 
 GATED_NS, LONG_NS = 1e3, 5e3
-"""Added to the bound of gated and of long calls. The gate's constant differs by GATED_NS from worker to worker. The
-word of a long call can be written LONG_NS before the call ends (H200, 2026-11-22)."""
+"""Added to the bound of gated and of long calls. The gate's constant differs by GATED_NS from worker to worker, and may
+be below the sandwich's, which is subtracted where a submission brings a gate about. The word of a long call can be
+written LONG_NS before the call ends (H200, 2026-11-22)."""
 
 
 def of(
@@ -48,7 +49,7 @@ def of(
         steps_ns += CPU_NS_A_MODEL * pace.of_a_model
         return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + steps_ns
     bound_ns = GPU_SHARE * latency_ns + GPU_NS
-    gated, long = pace.manner.gated and (pace.own_constant or pace.manner.long), pace.manner.long
-    if gated or long:
+    gated, long = pace.manner.gated, pace.manner.long
+    if long or (gated and pace.own_constant):
         bound_ns += max(constants.of(pace.manner) - constants.of(Manner.SANDWICH), 0.0)
     return bound_ns + gated * GATED_NS + long * LONG_NS
