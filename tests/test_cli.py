@@ -146,6 +146,27 @@ def test_what_is_looked_at_takes_this_machine_s_device_by_the_name_that_eval_has
     assert "torch sees no GPU" in podium("leaderboard", "double", "--device", "cuda:99")[2]
 
 
+def test_what_is_looked_at_takes_a_part_of_a_device_s_name_in_any_case_if_it_fits_one_that_has_runs(
+    podium, toy_root, tmp_path
+):
+    for number, name in enumerate(("NVIDIA H200", "NVIDIA H100 PCIe", "AMD Instinct MI300X")):
+        device = DEVICE.model_copy(update={"name": name, "slug": name.lower().replace(" ", "-")})
+        Store(toy_root).write(make_run(f"20260101T00000{number}-1-x", device=device), SUBMISSION)
+    verbs = ("leaderboard", "double"), ("report", "double", "--out", str(tmp_path / "board.html"))
+    for verb in verbs:
+        whole = podium(*verb, "--device", "nvidia-h200", "--json")
+        assert whole[0] == 0 and "NVIDIA H200" in whole[1] and "MI300X" not in whole[1]
+        for part in ("H200", "h200", "NVIDIA H200", "nvidia_h200"):
+            assert podium(*verb, "--device", part, "--json") == whole
+        code, out, err = podium(*verb, "--device", "NVIDIA")
+        assert (code, out) == (2, "") and "fits 2 devices with runs: nvidia-h100-pcie, nvidia-h200" in err
+        for other in ("H20", "B200"):  # an H20 is no H200: a number matches whole
+            code, out, err = podium(*verb, "--device", other)
+            assert (code, out) == (2, "") and f"there are no runs of double on {other!r}" in err
+            assert "these devices have runs: amd-instinct-mi300x, nvidia-h100-pcie, nvidia-h200" in err
+    assert "MI300X" in podium("leaderboard", "double", "--device", "mi300")[1]
+
+
 def test_a_root_without_problems_says_so(tmp_path, capsys):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)

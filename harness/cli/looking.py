@@ -35,18 +35,18 @@ from harness.verbs import leaderboard as ranked
 from harness.verbs import problems as known
 from harness.verbs import show as stored
 
-ONE_DEVICE = "its name or its folder in results/, such as nvidia-h200; or cpu, cuda:0: this machine's."
+ONE_DEVICE = "its name, its folder in results/ or a part of either, such as h200; or cpu, cuda:0: this machine's."
 _KINDS = re.compile(r"cpu|auto|cuda(:\d+)?")
 
 
 def _folder(root: Path, device: str | None) -> str | None:
-    """Return the device's folder in results/. `device` may be that folder, the device's name, or what `eval` accepts
-    for a device of this machine. Raises UsageError if there is no such device here."""
-    if device is None:
-        return None
-    from harness.machine import device as machine
+    """Return the device's folder in results/ for what `eval` accepts for a device of this machine. Raises UsageError if
+    there is no such device here. Any other word stays as it is, for `verbs.devices`."""
+    if device is None or not _KINDS.fullmatch(device):
+        return device
+    from harness.machine.device import detect
 
-    return machine.detect(root, device).slug if _KINDS.fullmatch(device) else machine.slug(device)
+    return detect(root, device).slug
 
 
 @verbs.command()

@@ -5,7 +5,8 @@ module here. No module prints; `render` shows the results.
                repro · watch (eval --watch)
     look       leaderboard · show · compare · report · export · problems · schema · docs
     work       new · new_problem · import_ · forget · profile · doctor, with calibration, spread (--calibrate, --fleet)
-    shared     recipe (repro and duels: how a stored run was made) · forewarning (a case too large to interpret)
+    shared     recipe (repro and duels: how a stored run was made) · forewarning (a case too large to interpret) ·
+               devices (which device of the stored runs a word means)
 
 `cli` holds the options and exit codes.
 """

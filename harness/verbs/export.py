@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import catalog
-from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.errors import InfrastructureError, UsageError
 from harness.model import ClockOwner, Problem, Run
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.traces import forms, written
 from harness.traces.written import TracedRun, Written
+from harness.verbs import devices
 
 
 def export(root: Path, names: Sequence[str], folder: Path, device: str | None = None) -> Written:
@@ -33,9 +34,8 @@ def export(root: Path, names: Sequence[str], folder: Path, device: str | None = 
     store = Store(root)
     with store.index() as index:
         if device is not None:
-            there = {slug for problem in problems for slug in index.devices(problem.name)}
-            if device not in there:
-                raise UsageError(f"no run of these problems is of the device {device}", did_you_mean(device, there))
+            there = {folder: name for problem in named for folder, name in index.devices(problem).items()}
+            device = devices.folder(device, there, named)
         found = [(problem, list(_judged(root, store, index, problem, device, left_out))) for problem in problems]
     done = written.write(folder, found)
     done.left_out.update(left_out)

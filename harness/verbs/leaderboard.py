@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import catalog
 from harness.catalog.config import load_config
-from harness.errors import PodiumError, UsageError, did_you_mean
+from harness.errors import PodiumError
 from harness.model import Problem, Run
 from harness.ranking import board as ranking
 from harness.ranking.board import Bearings, Board
@@ -18,7 +18,7 @@ from harness.records.entry import of_present
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.verbs import spread
+from harness.verbs import devices, spread
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,9 @@ def _cases(root: Path, board: Board) -> dict[str, list[dict[str, Any]]]:
 
 def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> list[tuple[str, Board]]:
     """By the name of the device; those on which nothing is ranked come last."""
-    devices = index.devices(problem.name)
-    if device is not None and device not in devices and devices:
-        raise UsageError(f"there are no runs of {problem.name} on {device!r}", did_you_mean(device, devices))
-    found = [
-        (name, _board(root, index, problem, folder)) for folder, name in devices.items() if device in (None, folder)
-    ]
+    there = index.devices(problem.name)
+    only = devices.folder(device, there, [problem.name]) if device is not None and there else None
+    found = [(name, _board(root, index, problem, folder)) for folder, name in there.items() if only in (None, folder)]
     return sorted(found, key=lambda each: not each[1].standings)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import __version__
 from harness.catalog.config import load_config
-from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.errors import InfrastructureError
 from harness.machine.environment import flat
 from harness.model import Case, Device, Problem, Run, Unranked, Verdict
 from harness.ranking.board import Board, Standing, rank
@@ -21,7 +21,7 @@ from harness.records.entry import Entry, of_present, of_run
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.verbs import spread
+from harness.verbs import devices, spread
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,10 @@ def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) 
 def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[list[Part], list[tuple[str, str]]]:
     """Return the parts, those with runs first, and the files in results/ that are not runs. Raises UsageError."""
     with Store(root).index() as index:
-        known = {slug for problem in problems for slug in index.devices(problem.name)}
-        if device is not None and device not in known:
-            raise UsageError(f"there are no runs on {device!r}", did_you_mean(device, known))
+        if device is not None:
+            names = [problem.name for problem in problems]
+            there = {folder: name for problem in names for folder, name in index.devices(problem).items()}
+            device = devices.folder(device, there, names)
         found = sorted(parts(root, index, problems, device), key=lambda part: not part.shelves)
         return found, index.faults()
 
