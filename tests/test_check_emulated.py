@@ -82,7 +82,7 @@ def test_a_fault_on_a_chip_is_judged_again_on_that_chip_by_the_command_it_is_pri
     outside = HIP.replace("2 * x[i]", "2 * x[i + 100000000]")
     code, out = check(outside, "--target", needing("gfx1100"))
     assert code == 12 and f"line {line_of(outside, '100000000')}, workgroup" in out and "lane 0, gfx1100)" in out
-    command = re.search(r"^reproduce: python3 -m harness --root \S+ (replay .*)$", out, re.MULTILINE)[1]
+    command = re.search(r"^To judge that case again, .*: python3 -m harness --root \S+ (replay .*)$", out, re.M)[1]
     assert command.endswith("--device cpu --target gfx1100")
     code, out, _ = podium(*shlex.split(command))
     assert code == 12 and "out-of-range access: double_all" in out and "lane 0, gfx1100)" in out

@@ -196,11 +196,12 @@ def test_kernels_are_compiled_as_the_cases_that_are_asked_for_launch_them(podium
 def test_a_wrong_answer_is_shown_with_its_report_and_compiled_all_the_same(podium):
     code, out, _ = podium(TRITON.replace("(2.0)", "(3.0)"), "--target", "gfx942")
     assert code == 10
-    again = re.search("reproduce: (.* replay double .*)", out)[1]
-    assert "rel_l2" in out and out.index(again) < out.index("double_kernel")
+    assert "rel_l2" in out and out.index("rel_l2") < out.index("double_kernel")
     assert last_line(out).startswith("wrong answer on CPU") and last_line(out).endswith("compiles for gfx942")
     next_step = out.rstrip().splitlines()[-3]
-    assert next_step == f"To judge that case again, alone and with the same inputs: {again}", "pushed up by the table"
+    assert next_step.startswith("To judge that case again, alone and with the same inputs: "), "the table is above"
+    assert " replay double " in next_step and "reproduce: " not in out
+    assert out.count(" replay double ") == 1
 
 
 @pytest.mark.parametrize(

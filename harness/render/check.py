@@ -36,15 +36,22 @@ def _remarks(found: Checkup) -> str:
 
 
 def _next_step(found: Checkup) -> str:
-    """Return the command to type next. After a failed case that is the last line of the report: the table of kernels
-    pushes it up, and the report on machine code is not shown. Without kernels the report stands right above."""
+    """Return the command to type next."""
     if not found.exit_code:
         return _how_to_run(found)
+    again = _again(found)
+    return f"To judge that case again, alone and with the same inputs: {again}" if again else ""
+
+
+def _again(found: Checkup) -> str:
+    """Return the command at the end of a failed case's report, if it is to stand below the table of kernels and not in
+    the report: the table pushes that up, and the report on machine code is not shown. Without kernels the report stands
+    right above the summary and keeps its command."""
     reports = [one.report for one in (found.judgement, found.emulated) if one and one.report]
     *_, last = reports[0].splitlines() if reports else [""]
     if not last.startswith(fit.COMMAND) or not any(one.kernels or one.flaws for one in found.compilations):
         return ""
-    return f"To judge that case again, alone and with the same inputs: {last.removeprefix(fit.COMMAND)}"
+    return last.removeprefix(fit.COMMAND)
 
 
 def _how_to_run(found: Checkup) -> str:
@@ -161,6 +168,7 @@ def _judged(found: Checkup) -> str:
         return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"
     tried = [cases] if judgement.checks else []
     seen = judgement.report or f"  {judgement.message}"
+    seen = seen.removesuffix(f"\n{fit.COMMAND}{_again(found)}")
     seen = fit.hanging(seen) if judgement.verdict is Verdict.WRONG_ANSWER else seen
     lines = [f"{title}{judgement.verdict.words}:", *tried, seen]
     if judgement.printed.strip():
