@@ -38,7 +38,7 @@ from harness.model import (
 )
 from harness.model.profiled import ProfiledPart
 from harness.records.store import Store
-from harness.render import document, kernels
+from harness.render import document, kernels, lists
 from harness.render import run as rendered
 from harness.render.document import Facts, Prose, Table, Verbatim
 from harness.render.legible import legible
@@ -244,6 +244,19 @@ def test_an_id_is_never_broken(monkeypatch):
 def test_what_is_piped_is_as_wide_as_it_is(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert "a" * 300 + " " + "b" * 300 in document.text([Table(["case"], [["a" * 300 + " " + "b" * 300]])])
+
+
+@pytest.mark.parametrize("columns", [80, 100, None])
+def test_the_list_of_submissions_wraps_its_reasons_and_is_120_columns_wide_without_a_terminal(monkeypatch, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    own = {"mode": "leaderboard", "state": "wrong answer", "error": "wrong answer: " + "of many words " * 20}
+    listed = document.text(
+        [lists.submissions([{"id": 7, "leaderboard_name": "mla", "file_name": "a.py", "podium": own}])]
+    )
+    assert (columns or 120) - 20 <= max(map(len, listed.splitlines())) <= (columns or 120)
+    assert listed.count("many") == 20 and "leaderboard" in listed
 
 
 def test_a_terminal_is_given_no_command_in_a_table_or_a_fact():

@@ -102,6 +102,7 @@ def test_a_submission_that_is_right_and_has_no_rank_is_called_so_wherever_it_is_
     assert told[1].startswith("submission 1: right, not ranked\n") and "submission 1: right" not in told[2]
     assert shown[1].startswith("submission 1: right, not ranked: other processes took the processors")
     assert re.search(r"leaderboard +\W right, not ranked +\W right, not ranked: other", listed[1])
+    assert max(map(len, listed[1].splitlines())) <= 120, "no terminal says how wide it is"
     assert not any(word in text for word in ("succeeded", "failed") for text in (told[1], shown[1], listed[1]))
     documents = [json.loads(podium("status", *words, "--json")[1]) for words in ((), ("1",))]
     assert documents[0]["submissions"][0]["podium"]["state"] == documents[1]["submission"]["podium"]["state"]

@@ -13,6 +13,7 @@ from harness.errors import UsageError
 from harness.model import Run, Verdict
 from harness.render.document import Prose, Table
 from harness.render.legible import legible
+from harness.render.lists import submissions
 
 if TYPE_CHECKING:
     from harness.server.store import Database
@@ -244,18 +245,7 @@ def status(number: int | None, server: str | None, competition: str | None, limi
     if as_json:
         print_json({"submissions": found})
     elif found:
-        rows = [
-            (
-                each["id"],
-                legible(each["leaderboard_name"]),
-                legible(each["file_name"]),
-                each["podium"]["mode"],
-                each["podium"]["state"],
-                legible(each["podium"]["error"] or ""),
-            )
-            for each in found
-        ]
-        print_parts([Table(("number", "competition", "file", "mode", "state", "why"), rows)], False)
+        print_parts([submissions(found)], False)
     else:
         click.echo("no submissions")
     return 0

@@ -1,9 +1,11 @@
-"""Lists as parts of a document: stored runs, problems, a problem's controls, files that are not runs."""
+"""Lists as parts of a document: runs, submissions, problems, a problem's controls, files that are not runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+import shutil
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from harness.model import OLDER_SOURCE, Estimate, Excess, Problem, Unranked, Verdict, outcome
 from harness.records.entry import Entry
@@ -13,6 +15,8 @@ from harness.render.notes import WORKERS_OWN
 from harness.verbs.verify import ControlResult
 
 NO_FIGURE = "\N{INFINITY}"
+NARROWEST_REASON = 30
+"""The least columns for the reason why a submission is not ranked."""
 
 CURRENT, NO_FILE = "current", "no file"
 """What the list of runs says of a submission's file: it holds the source that the run judged, or it is gone. If it
@@ -44,6 +48,21 @@ def runs(entries: Sequence[Entry], without_file: Container[str] = ()) -> list[Pa
 def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:
     """Return a line for each file in results/ that is not a run, with the reason."""
     return [Prose(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
+
+
+def submissions(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the submissions that a server lists. The reasons wrap at the terminal's width, without one at 120."""
+    headers = ["number", "competition", "file", "mode", "state", "why"]
+    rows = []
+    for each in found:
+        own = each["podium"]
+        rows.append(
+            [str(each["id"]), each["leaderboard_name"], each["file_name"], own["mode"], own["state"], own["error"]]
+        )
+    others = [max(map(len, column)) for column in zip(headers[:-1], *(row[:-1] for row in rows), strict=True)]
+    columns = shutil.get_terminal_size((120, 24)).columns
+    room = columns - sum(others) - 3 * len(headers) - 1  # the table's lines and the spaces beside them
+    return Table(headers, rows, widths=[*([None] * len(others)), max(room, NARROWEST_REASON)])
 
 
 def problems(found: Sequence[Problem]) -> Part:
