@@ -231,7 +231,7 @@ def test_the_verb_writes_the_file_without_importing_torch(toy_root):
     ("arguments", "words"),
     [
         (("duoble",), "did you mean double?"),
-        (("double", "--device", "test-100"), "did you mean test-1000?"),
+        (("double", "--device", "test-100"), "these devices have runs: test-1000"),
         (("double", "--out", "no/such/folder.html"), "cannot be written"),
     ],
 )
