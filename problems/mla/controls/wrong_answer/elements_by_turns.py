@@ -1,5 +1,5 @@
-"""The fp8 cache, and elements are 25 % too large or too small by turns, as on a chessboard. Every gain
-is right on average: the size of all rows' errors is not. A single row of 4-bit noise can be as far off."""
+"""The fp8 cache, and elements are 25 % too large or too small by turns, as on a chessboard. Every gain is right
+on average: the size of all rows' errors is not. A single row of 4-bit noise can be as far off."""
 
 import torch
 
