@@ -32,7 +32,7 @@ from harness.judge.session import Session
 from harness.model import Case, Manner
 
 NAME = "copy_engine"
-SIZES_KIB = (12288, 16384, 8192, 4096, 3072, 2048, 1024, 64)
+SIZES_KIB = (16384, 12288, 8192, 4096, 3072, 2048, 1024, 64)
 WAITS_US = (1000, 800, 600, 450, 300, 0)
 CALLS, DROPPED, RESAMPLES = 24, 3, 2000
 
