@@ -24,7 +24,7 @@ from harness.judge.null_calls import (
     Unusable,
     measure,
 )
-from harness.judge.pace import Pace, first_manner, next_manner
+from harness.judge.pace import ROOM_NS, Pace, first_manner, next_manner
 from harness.judge.sitting import LEAST_LATENCY_NS, Sitting, too_many_void, void_share
 from harness.judge.stage import ARM_S
 from harness.model import Case, Device, Estimate, Floor, Manner, Measurement, eligibility
@@ -82,6 +82,11 @@ class TestTheManner:
         assert following(Manner.SANDWICH, *long) is following(Manner.SANDWICH, *long, right=False) is Manner.LONG
         assert following(Manner.GATED, *long) is following(Manner.GATED, *long, right=False) is Manner.GATED_LONG
         assert following(Manner.LONG, *long) is None and following(Manner.GATED_LONG, *long) is None
+
+    def test_one_that_is_longer_than_a_slice_waits_at_a_gate_where_the_pour_leaves_little_room_to_enqueue_it(self):
+        long, right = [answer(3e6)] * 5, [True] * 5
+        assert next_manner(Manner.SANDWICH, long, right, SWITCHES_NS, ROOM_NS) is Manner.LONG
+        assert next_manner(Manner.SANDWICH, long, right, SWITCHES_NS, ROOM_NS - 1) is Manner.GATED_LONG
 
     def test_one_that_was_cut_off_at_the_end_of_a_slice_is_too_long_for_one(self):
         cut = [answer(2.393e6, Void.CUT)] * 5

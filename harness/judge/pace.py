@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class Pace:
     of_a_model: bool = False
 
 
+ROOM_NS = 1.4e6
+"""Least time to enqueue a call for a long one to be held. On one host 9 of 35 calls took more than 1.2 ms, next to a
+pour of 0.7 ms (`prefill/triton_flash`, H200, 2026-11-29). A gate costs a long call nothing that its bound would show.
+"""
+
 _LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}
 _BEHIND_A_GATE = {Manner.SANDWICH: Manner.GATED, Manner.LONG: Manner.GATED_LONG}
 
@@ -40,15 +46,18 @@ def first_manner(pour_ns: float) -> Manner:
     return Manner.GATED if pour_ns > GATED_ABOVE_NS else Manner.SANDWICH
 
 
-def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool], constant_ns: float) -> Manner | None:
+def next_manner(
+    manner: Manner, answers: Sequence[Answer], right: Sequence[bool], constant_ns: float, room_ns: float = math.inf
+) -> Manner | None:
     """Choose the manner to try after `manner`; None if `manner` suits. `answers` are its calls, `right` says which had
-    right outputs.
+    right outputs. While the device is held, a worker has `room_ns` to enqueue a call.
 
     A call that is slow to enqueue waits at a gate, if more of its calls are late than may be void. Where the pour is
     long, a call may be enqueued in time and yet too late: the judge's slice ends within the pour, as if others used the
-    device. A call longer than a time slice has a word written after it. A call that needs its inputs earlier gets them
-    before it is made: it waits for the device, or another engine of the device copies its inputs. Such calls succeed
-    most of the time, so one wrong answer is enough, and so is one stream that waited for its host.
+    device. A call longer than a time slice has a word written after it, and waits at a gate if there is little room. A
+    call that needs its inputs earlier gets them before it is made: it waits for the device, or another engine of the
+    device copies its inputs. Such calls succeed most of the time, so one wrong answer is enough, and so is one stream
+    that waited for its host.
     """
     if manner in (Manner.STOPPED, Manner.WORKER):
         return None
@@ -62,7 +71,8 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     timed = [answer for answer in answers if answer.void in (None, Void.CUT)]
     too_long = sum(answer.void is Void.CUT or answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in timed)
     if manner in _LONGER and 2 * too_long > len(timed):
-        return _LONGER[manner]  # tested first: a call cut off by the end of the slice may look wrong
+        longer = _LONGER[manner]  # tested first: a call cut off by the end of the slice may look wrong
+        return _BEHIND_A_GATE[longer] if longer is Manner.LONG and room_ns < ROOM_NS else longer
     if wrong or waited or 2 * failed > len(answers) or not (sound or late):
         return Manner.STOPPED
     if late:

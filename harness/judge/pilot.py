@@ -39,7 +39,7 @@ def pace(caller: Caller, clocks: Clocks, sampling: Sampling, session: Session, s
                 check, answer = caller.put(session, series, clock, everything=False)
                 answers.append(answer)
                 right.append(check is not None and check.verdict is Verdict.ACCEPTED)
-            manner = next_manner(tried, answers, right, constants.of(tried))
+            manner = next_manner(tried, answers, right, constants.of(tried), constants.arm_ns(series.case))
             if manner is None:
                 break
     if not all(right) and tried in (Manner.STOPPED, Manner.WORKER):
