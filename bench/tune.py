@@ -96,8 +96,7 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/gluon_mxfp4": [
         {},
         {"short": False},
-        *grid(short=[False], decoders=[2, 3]),
-        *grid(short=[False], splits=[1, 2, 4]),
+        *grid(short=[False], decoders=[1, 2, 3], splits=[1, 2, 4]),
     ],
     "mla/gluon_bf16": [
         {},

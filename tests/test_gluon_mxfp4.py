@@ -122,21 +122,23 @@ def test_the_kernel_for_short_caches_makes_the_same_tables_and_the_same_signs():
     assert int(re.search(r"#define SHIFT (\d+)", short)[1]) == SHIFT
 
 
-@pytest.mark.parametrize(("batch", "tiles", "splits"), [(4, 128, 32), (64, 128, 2), (256, 128, 1), (4, 16, 16)])
-def test_where_one_round_of_programs_fills_the_multiprocessors_there_is_no_second(batch, tiles, splits):
-    assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits
+@pytest.mark.parametrize(
+    ("batch", "tiles", "chosen"),
+    [(4, 128, (2, 32)), (32, 16, (2, 4)), (64, 16, (2, 2)), (64, 128, (3, 2)), (256, 128, (3, 1)), (256, 16, (1, 1))],
+)
+def test_for_ranked_cases_the_decoders_and_splits_are_chosen_that_took_the_least_time(batch, tiles, chosen):
+    assert SUBMISSION.choose(batch, tiles, multiprocessors=132) == chosen
 
 
-@pytest.mark.parametrize(("batch", "tiles", "splits"), [(90, 110, 4), (150, 63, 3)])
-def test_where_several_rounds_are_shorter_there_are_several_and_no_more_than_the_starts_of_programs_allow(
-    batch, tiles, splits
-):
-    assert SUBMISSION.choose_splits(batch, tiles, multiprocessors=132) == splits
+@pytest.mark.parametrize(("batch", "tiles", "rounds"), [(48, 32, 1), (150, 63, 4), (500, 11, 2)])
+def test_small_programs_are_chosen_where_large_ones_would_leave_multiprocessors_without_work(batch, tiles, rounds):
+    decoders, splits = SUBMISSION.choose(batch, tiles, multiprocessors=132)
+    assert decoders == 1 and -(-batch * splits // (132 * SUBMISSION.FORMS[1][0])) == rounds
 
 
 def test_no_program_is_without_tiles():
     for batch in range(1, 300):
         for tiles in (1, 2, 3, 17, 63, 64, 65, 130):
-            splits = SUBMISSION.choose_splits(batch, tiles, multiprocessors=132)
+            _, splits = SUBMISSION.choose(batch, tiles, multiprocessors=132)
             assert 1 <= splits <= SUBMISSION.MAX_SPLITS
             assert (splits - 1) * -(-tiles // splits) < tiles
