@@ -29,7 +29,7 @@ one above as 2^9.
 Tiles. 64 tokens, 18 KiB of codes. A multiprocessor has one program of three decoders (128 registers a thread, 219 KiB)
 or of two (168, 149 KiB), or two programs of one (128, 112 KiB). Three decode fastest, two start sooner. With two
 programs one starts and ends while the other decodes: where there are several rounds of programs, that is fastest. A
-model of these times, fitted to 544 measured ones, chooses.
+model of these times chooses (COSTS).
 
 Short caches, up to 1024 tokens and at least 16 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
 where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
@@ -1234,17 +1234,17 @@ def counters(device, stream, splits, batch):
 @functools.cache  # trying all takes longer than the kernel's launch
 def choose(batch, tiles, multiprocessors):
     """How many decoders a program has, and how many programs share the tokens of a sequence of so many tiles: those
-    that take the least time. Programs run in rounds, as many at once as there are places."""
+    that take the least time."""
+    choices = [(decoders, splits) for decoders in FORMS for splits in range(1, min(tiles, MAX_SPLITS) + 1)]
+    return min(choices, key=lambda choice: time_of(batch, tiles, *choice, multiprocessors))
 
-    def time(choice):
-        decoders, splits = choice
-        start, tile, alone = COSTS[decoders]
-        rounds, last = divmod(batch * splits, multiprocessors * FORMS[decoders][0])
-        tiles_each = -(-tiles // splits)
-        took = rounds * (start + tiles_each * tile)
-        if last:
-            took += start + tiles_each * (alone if last <= multiprocessors else tile)
-        merges = 0.0 if splits == 1 else MERGE if rounds + (last > 0) == 1 else LAST_MERGES
-        return took + merges
 
-    return min(((decoders, splits) for decoders in FORMS for splits in range(1, min(tiles, MAX_SPLITS) + 1)), key=time)
+def time_of(batch, tiles, decoders, splits, multiprocessors):
+    """In us, but for what every choice takes. Programs run in rounds, as many at once as there are places."""
+    start, tile, alone = COSTS[decoders]
+    rounds, last = divmod(batch * splits, multiprocessors * FORMS[decoders][0])
+    tiles_each = -(-tiles // splits)
+    took = rounds * (start + tiles_each * tile)
+    if last:
+        took += start + tiles_each * (alone if last <= multiprocessors else tile)
+    return took + (0.0 if splits == 1 else MERGE if rounds + (last > 0) == 1 else LAST_MERGES)

@@ -65,10 +65,12 @@ from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-REGISTERS = {2: 168, 3: 128}  # a thread, by the decoders: all that a multiprocessor has
-TILES_FOR_THREE = 60  # a program: from so many on three decoders are faster than two
+# By a program's decoders: programs a multiprocessor, registers a thread, places for codes and for values of a tile.
+FORMS = {1: (2, 128, 2, 2), 2: (1, 168, 4, 2), 3: (1, 128, 6, 3)}
+# Likewise, in us on an H200: a program's start and end, a tile, a tile without another program beside it.
+COSTS = {1: (5.09, 2.01, 1.22), 2: (5.15, 0.97, 0.97), 3: (9.08, 0.84, 0.84)}
+MERGE, LAST_MERGES = 1.6, 6.5  # us: the merge where all programs wait for each other, and where the last merges all
 MAX_SPLITS = 64
-PROGRAM_TILES = 5  # a program starts and ends in the time of so many tiles
 LOG2_E = 1.4426950408889634
 SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 74880
 SHORT_PROGRAMS = 1.0  # a multiprocessor: with more than so many the kernel for short caches is not used
@@ -386,7 +388,8 @@ def merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, part, splits,
 @gluon.jit
 def decode_and_score(
     decoding,
-    DECODER: gl.constexpr, DECODERS: gl.constexpr, HEADS: gl.constexpr, BLOCKS: gl.constexpr, BLOCK_N: gl.constexpr,
+    DECODER: gl.constexpr, DECODERS: gl.constexpr, SLOTS: gl.constexpr, PLACES: gl.constexpr, HEADS: gl.constexpr,
+    BLOCKS: gl.constexpr, BLOCK_N: gl.constexpr,
 ):  # fmt: skip
     """Of every DECODERS-th tile: decode it, score it, and leave its values and weights to `add_up`."""
     (
@@ -409,27 +412,36 @@ def decode_and_score(
     turns = gl.cdiv(gl.maximum(tiles - DECODER, 0), DECODERS)
     pairs0, pairs1, rope_e8m0 = load_scales(pair_ptr, byte_ptr, begin + DECODER * BLOCK_N, end, BLOCKS)
     for turn in range(turns):
-        slot = DECODER + (turn & 1) * DECODERS
+        if DECODERS == 1:
+            slot = turn % SLOTS
+            place = turn % PLACES
+            slot_phase = turn // SLOTS & 1
+            place_phase = turn // PLACES & 1
+        else:
+            slot = DECODER + (turn & 1) * DECODERS
+            place = DECODER
+            slot_phase = turn // 2 & 1
+            place_phase = turn & 1
         row = begin + (DECODER + turn * DECODERS) * BLOCK_N
         next0, next1, next_rope = load_scales(pair_ptr, byte_ptr, row + DECODERS * BLOCK_N, end, BLOCKS)
-        mbarrier.wait(full.index(slot), turn // 2 & 1)
+        mbarrier.wait(full.index(slot), slot_phase)
         even, odd = load_codes(code_panels.index(2 * slot))
         keys = decode_latent(even, pairs0.to(gl.int32) & 0xFF, plus, none)
-        mbarrier.wait(v_empty.index(DECODER), turn & 1 ^ 1)
+        mbarrier.wait(v_empty.index(place), place_phase ^ 1)
         score = warpgroup_mma(keys, q_smem.index(0).permute((1, 0)), none, use_acc=False, is_async=True)
-        store_values(keys, panel0.index(DECODER))
+        store_values(keys, panel0.index(place))
         keys = decode_latent(odd, pairs0.to(gl.int32) >> 8 & 0xFF, plus, none)
         score = warpgroup_mma(keys, q_smem.index(1).permute((1, 0)), score, is_async=True)
-        store_values(keys, panel1.index(DECODER))
+        store_values(keys, panel1.index(place))
         score = warpgroup_mma_wait(1, deps=[score])
         even, odd = load_codes(code_panels.index(2 * slot + 1))
         keys = decode_latent(even, pairs1.to(gl.int32) & 0xFF, plus, none)
         score = warpgroup_mma(keys, q_smem.index(2).permute((1, 0)), score, is_async=True)
-        store_values(keys, panel2.index(DECODER))
+        store_values(keys, panel2.index(place))
         score = warpgroup_mma_wait(1, deps=[score])
         keys = decode_latent(odd, pairs1.to(gl.int32) >> 8 & 0xFF, plus, none)
         score = warpgroup_mma(keys, q_smem.index(3).permute((1, 0)), score, is_async=True)
-        store_values(keys, panel3.index(DECODER))
+        store_values(keys, panel3.index(place))
         score = warpgroup_mma_wait(1, deps=[score])
         # The fp8 instruction loses what is small beside its largest summand. Those of the rope dims may be large: last.
         keys = decode_rope(rope_codes.index(slot), rope_e8m0, plus, none)
@@ -444,19 +456,23 @@ def decode_and_score(
         thread_barrier()
         highest = gl.convert_layout(gl.max(warp_peaks.index(DECODER).load(all_peaks), 0), gl.SliceLayout(0, s_layout))
         # All decoders share one peak, that of all tiles so far, so that `add_up` needs one factor a tile.
-        mbarrier.wait(v_full.index(BEFORE), turn + (1 if DECODER == 0 else 0) & 1)
-        so_far = peaks.index(BEFORE).load(gl.SliceLayout(0, s_layout))
+        if DECODERS == 1:
+            so_far = peak
+        else:
+            mbarrier.wait(v_full.index(BEFORE), turn + (1 if DECODER == 0 else 0) & 1)
+            so_far = peaks.index(BEFORE).load(gl.SliceLayout(0, s_layout))
         new_peak = gl.maximum(so_far, highest * score_scale)
         shrink = gl.exp2(peak - new_peak)
         weight = gl.exp2(score * score_scale[None, :] - (new_peak - LOG2_WEIGHT)[None, :])
         totals = totals * shrink[None, :] + weight
         peak = new_peak
-        store_weights(weight, p_pairs.index(DECODER))
-        peaks.index(DECODER).store(peak)
-        shrinks.index(DECODER).store(gl.exp2(so_far - peak))
+        store_weights(weight, p_pairs.index(place))
+        if DECODERS > 1:
+            peaks.index(place).store(peak)
+        shrinks.index(place).store(gl.exp2(so_far - peak))
         fence_async_shared()
         thread_barrier()
-        mbarrier.arrive(v_full.index(DECODER))  # also: its codes are read
+        mbarrier.arrive(v_full.index(place))  # also: its codes are read
     if turns > 0:  # else what they were at the start stays
         last_peaks.index(DECODER).store(peak)
         last_totals.index(DECODER).store(gl.sum(totals, 0))
@@ -467,8 +483,8 @@ def decode_and_score(
 @gluon.jit
 def add_up(
     adding,
-    DECODERS: gl.constexpr, BLOCK_N: gl.constexpr, WAITS: gl.constexpr, SPLITS: gl.constexpr, PAIRS: gl.constexpr,
-    ONE_SPLIT: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr,
+    DECODERS: gl.constexpr, SLOTS: gl.constexpr, PLACES: gl.constexpr, BLOCK_N: gl.constexpr, WAITS: gl.constexpr,
+    SPLITS: gl.constexpr, PAIRS: gl.constexpr, ONE_SPLIT: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr,
 ):  # fmt: skip
     """Values times weights, tile by tile. It asks for the codes to come, and in the end stores and merges."""
     (
@@ -488,37 +504,37 @@ def add_up(
     acc6 = gl.zeros([64, HEADS], gl.float32, o_layout)
     acc7 = gl.zeros([64, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
-        decoder = tile % DECODERS
-        slot = tile % (2 * DECODERS)
-        mbarrier.wait(v_full.index(decoder), tile // DECODERS & 1)
+        place = tile % PLACES
+        slot = tile % SLOTS
+        mbarrier.wait(v_full.index(place), tile // PLACES & 1)
         load_tile(
             latent_desc,
             rope_desc,
             codes.index(slot),
             rope_codes.index(slot),
             full.index(slot),
-            begin + (tile + 2 * DECODERS) * BLOCK_N,
-            tile + 2 * DECODERS < tiles,
+            begin + (tile + SLOTS) * BLOCK_N,
+            tile + SLOTS < tiles,
         )
         # A sum a tile, added in float32: the fp8 instruction loses what is small beside what is there.
-        p = p_bytes.index(decoder).permute((1, 0))
-        sum0 = warpgroup_mma(values0.index(decoder).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
-        sum1 = warpgroup_mma(values0.index(decoder).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
-        sum2 = warpgroup_mma(values1.index(decoder).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
-        sum3 = warpgroup_mma(values1.index(decoder).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
-        shrink = shrinks.index(decoder).load(by_head)[None, :]
+        p = p_bytes.index(place).permute((1, 0))
+        sum0 = warpgroup_mma(values0.index(place).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum1 = warpgroup_mma(values0.index(place).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum2 = warpgroup_mma(values1.index(place).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum3 = warpgroup_mma(values1.index(place).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
+        shrink = shrinks.index(place).load(by_head)[None, :]
         sum0 = warpgroup_mma_wait(3, deps=[sum0])
         acc0 = acc0 * shrink + sum0
-        sum4 = warpgroup_mma(values2.index(decoder).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum4 = warpgroup_mma(values2.index(place).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
         sum1 = warpgroup_mma_wait(3, deps=[sum1])
         acc1 = acc1 * shrink + sum1
-        sum5 = warpgroup_mma(values2.index(decoder).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum5 = warpgroup_mma(values2.index(place).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
         sum2 = warpgroup_mma_wait(3, deps=[sum2])
         acc2 = acc2 * shrink + sum2
-        sum6 = warpgroup_mma(values3.index(decoder).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum6 = warpgroup_mma(values3.index(place).slice(0, 64, 0), p, nothing, use_acc=False, is_async=True)
         sum3 = warpgroup_mma_wait(3, deps=[sum3])
         acc3 = acc3 * shrink + sum3
-        sum7 = warpgroup_mma(values3.index(decoder).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
+        sum7 = warpgroup_mma(values3.index(place).slice(64, 64, 0), p, nothing, use_acc=False, is_async=True)
         sum4 = warpgroup_mma_wait(3, deps=[sum4])
         acc4 = acc4 * shrink + sum4
         sum5 = warpgroup_mma_wait(2, deps=[sum5])
@@ -528,7 +544,7 @@ def add_up(
         sum7 = warpgroup_mma_wait(0, deps=[sum7])
         acc7 = acc7 * shrink + sum7
         thread_barrier()
-        mbarrier.arrive(v_empty.index(decoder))
+        mbarrier.arrive(v_empty.index(place))
     for decoder in gl.static_range(DECODERS):
         mbarrier.wait(done.index(decoder), 0)
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
@@ -591,6 +607,8 @@ def attend(
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
     DECODERS: gl.constexpr,
+    SLOTS: gl.constexpr,  # for codes
+    PLACES: gl.constexpr,  # for values
     REGISTERS: gl.constexpr,
 ):
     gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 64)
@@ -616,21 +634,22 @@ def attend(
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
 
-    codes = gl.allocate_shared_memory(gl.uint8, [2 * DECODERS, BLOCK_N, LATENT // 2], latent_desc.layout)
-    rope_codes = gl.allocate_shared_memory(gl.uint8, [2 * DECODERS, BLOCK_N, ROPE // 2], rope_desc.layout)
-    code_panels = codes._reinterpret(gl.uint8, [4 * DECODERS, BLOCK_N, 128], panel_layout)
-    full = gl.allocate_shared_memory(gl.int64, [2 * DECODERS, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
+    codes = gl.allocate_shared_memory(gl.uint8, [SLOTS, BLOCK_N, LATENT // 2], latent_desc.layout)
+    rope_codes = gl.allocate_shared_memory(gl.uint8, [SLOTS, BLOCK_N, ROPE // 2], rope_desc.layout)
+    code_panels = codes._reinterpret(gl.uint8, [2 * SLOTS, BLOCK_N, 128], panel_layout)
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [DECODERS, 1], mbarrier.MBarrierLayout())
-    for each in gl.static_range(2 * DECODERS):
+    for each in gl.static_range(SLOTS):
         mbarrier.init(full.index(each), 1)
-    for each in gl.static_range(DECODERS):
+    for each in gl.static_range(PLACES):
         mbarrier.init(v_full.index(each), 1)
         mbarrier.init(v_empty.index(each), 1)
+    for each in gl.static_range(DECODERS):
         mbarrier.init(done.index(each), 1)
     thread_barrier()
-    for tile in gl.static_range(2 * DECODERS):
+    for tile in gl.static_range(SLOTS):
         load_tile(
             latent_desc,
             rope_desc,
@@ -642,22 +661,22 @@ def attend(
         )
 
     # Separate, so that they need no barriers between the stores to one and to another.
-    panel0 = gl.allocate_shared_memory(gl.int16, [DECODERS, 128, BLOCK_N // 2], pair_layout)
-    panel1 = gl.allocate_shared_memory(gl.int16, [DECODERS, 128, BLOCK_N // 2], pair_layout)
-    panel2 = gl.allocate_shared_memory(gl.int16, [DECODERS, 128, BLOCK_N // 2], pair_layout)
-    panel3 = gl.allocate_shared_memory(gl.int16, [DECODERS, 128, BLOCK_N // 2], pair_layout)
-    values0 = panel0._reinterpret(gl.float8e5, [DECODERS, 128, BLOCK_N], byte_layout)
-    values1 = panel1._reinterpret(gl.float8e5, [DECODERS, 128, BLOCK_N], byte_layout)
-    values2 = panel2._reinterpret(gl.float8e5, [DECODERS, 128, BLOCK_N], byte_layout)
-    values3 = panel3._reinterpret(gl.float8e5, [DECODERS, 128, BLOCK_N], byte_layout)
-    p_pairs = gl.allocate_shared_memory(gl.int16, [DECODERS, HEADS, BLOCK_N // 2], pair_layout)
-    p_bytes = p_pairs._reinterpret(gl.float8e4nv, [DECODERS, HEADS, BLOCK_N], byte_layout)
+    panel0 = gl.allocate_shared_memory(gl.int16, [PLACES, 128, BLOCK_N // 2], pair_layout)
+    panel1 = gl.allocate_shared_memory(gl.int16, [PLACES, 128, BLOCK_N // 2], pair_layout)
+    panel2 = gl.allocate_shared_memory(gl.int16, [PLACES, 128, BLOCK_N // 2], pair_layout)
+    panel3 = gl.allocate_shared_memory(gl.int16, [PLACES, 128, BLOCK_N // 2], pair_layout)
+    values0 = panel0._reinterpret(gl.float8e5, [PLACES, 128, BLOCK_N], byte_layout)
+    values1 = panel1._reinterpret(gl.float8e5, [PLACES, 128, BLOCK_N], byte_layout)
+    values2 = panel2._reinterpret(gl.float8e5, [PLACES, 128, BLOCK_N], byte_layout)
+    values3 = panel3._reinterpret(gl.float8e5, [PLACES, 128, BLOCK_N], byte_layout)
+    p_pairs = gl.allocate_shared_memory(gl.int16, [PLACES, HEADS, BLOCK_N // 2], pair_layout)
+    p_bytes = p_pairs._reinterpret(gl.float8e4nv, [PLACES, HEADS, BLOCK_N], byte_layout)
     q_blocks = gl.allocate_shared_memory(gl.float8e4nv, [4, HEADS, 128], gl.NVMMASharedLayout(128, 8, 3))
     q_smem = q_blocks._reinterpret(gl.float8e4nv, [4, HEADS, 128], panel_layout)
     q_rope_smem = gl.allocate_shared_memory(gl.float8e4nv, [HEADS, ROPE], gl.NVMMASharedLayout(64, 8, 2))
     warp_peaks = gl.allocate_shared_memory(gl.float32, [DECODERS, 4, HEADS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
     peaks = gl.allocate_shared_memory(gl.float32, [DECODERS, HEADS], by_head)
-    shrinks = gl.allocate_shared_memory(gl.float32, [DECODERS, HEADS], by_head)
+    shrinks = gl.allocate_shared_memory(gl.float32, [PLACES, HEADS], by_head)
     last_peaks = gl.allocate_shared_memory(gl.float32, [DECODERS, HEADS], by_head)
     last_totals = gl.allocate_shared_memory(gl.float32, [DECODERS, HEADS], by_head)
     steps = gl.allocate_shared_memory(gl.float32, [HEADS], by_head)
@@ -704,12 +723,21 @@ def attend(
         full, q_smem, q_rope_smem, panel0, panel1, panel2, panel3, p_pairs, warp_peaks, peaks, shrinks, v_full,
         v_empty, last_peaks, last_totals, done,
     )  # fmt: skip
-    if DECODERS == 2:
+    if DECODERS == 1:
         gl.warp_specialize(
             [
-                (add_up, (adding, DECODERS, BLOCK_N, WAITS, SPLITS, PAIRS, ONE_SPLIT, HEADS, LATENT)),
-                (decode_and_score, (decoding, 0, DECODERS, HEADS, BLOCKS, BLOCK_N)),
-                (decode_and_score, (decoding, 1, DECODERS, HEADS, BLOCKS, BLOCK_N)),
+                (add_up, (adding, DECODERS, SLOTS, PLACES, BLOCK_N, WAITS, SPLITS, PAIRS, ONE_SPLIT, HEADS, LATENT)),
+                (decode_and_score, (decoding, 0, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
+            ],
+            [4],
+            [REGISTERS],
+        )
+    elif DECODERS == 2:
+        gl.warp_specialize(
+            [
+                (add_up, (adding, DECODERS, SLOTS, PLACES, BLOCK_N, WAITS, SPLITS, PAIRS, ONE_SPLIT, HEADS, LATENT)),
+                (decode_and_score, (decoding, 0, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
+                (decode_and_score, (decoding, 1, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
             ],
             [4, 4],
             [REGISTERS, REGISTERS],
@@ -717,10 +745,10 @@ def attend(
     else:
         gl.warp_specialize(
             [
-                (add_up, (adding, DECODERS, BLOCK_N, WAITS, SPLITS, PAIRS, ONE_SPLIT, HEADS, LATENT)),
-                (decode_and_score, (decoding, 0, DECODERS, HEADS, BLOCKS, BLOCK_N)),
-                (decode_and_score, (decoding, 1, DECODERS, HEADS, BLOCKS, BLOCK_N)),
-                (decode_and_score, (decoding, 2, DECODERS, HEADS, BLOCKS, BLOCK_N)),
+                (add_up, (adding, DECODERS, SLOTS, PLACES, BLOCK_N, WAITS, SPLITS, PAIRS, ONE_SPLIT, HEADS, LATENT)),
+                (decode_and_score, (decoding, 0, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
+                (decode_and_score, (decoding, 1, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
+                (decode_and_score, (decoding, 2, DECODERS, SLOTS, PLACES, HEADS, BLOCKS, BLOCK_N)),
             ],
             [4, 4, 4],
             [REGISTERS, REGISTERS, REGISTERS],
@@ -1152,7 +1180,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, decoders=None, splits=None, short=True):
+def launch(data, decoders=2, splits=None, short=True):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -1171,9 +1199,10 @@ def launch(data, decoders=None, splits=None, short=True):
         if launch_short(q.device, *arguments, batch=batch):
             return out
     tiles = triton.cdiv(longest, BLOCK_N)
-    splits = splits or choose_splits(batch, tiles, multiprocessors)
-    decoders = decoders or (3 if tiles >= TILES_FOR_THREE * splits else 2)
-    waits = 1 < splits <= multiprocessors // batch
+    if splits is None:
+        decoders, splits = choose(batch, tiles, multiprocessors)
+    together, registers, slots, places = FORMS[decoders]
+    waits = 1 < splits <= multiprocessors * together // batch
     partial, lse, counter = out, out, out
     if splits > 1:
         partial = torch.empty(batch, splits, LATENT // 2, HEADS, 2, dtype=torch.float16, device=q.device)
@@ -1188,8 +1217,8 @@ def launch(data, decoders=None, splits=None, short=True):
         descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), e8m0, q, kv_indptr, out, partial, lse, counter,
         config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform, WAITS=waits,
         SPLITS=triton.next_power_of_2(splits), PAIRS=triton.next_power_of_2(max(triton.cdiv(LATENT // 2, splits), 4)),
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, DECODERS=decoders,
-        REGISTERS=REGISTERS[decoders], num_warps=4, maxnreg=REGISTERS[decoders], launch_cooperative_grid=waits,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, DECODERS=decoders, SLOTS=slots,
+        PLACES=places, REGISTERS=registers, num_warps=4, maxnreg=registers, launch_cooperative_grid=waits,
     )  # fmt: skip
     return out
 
@@ -1201,14 +1230,19 @@ def counters(device, stream, splits, batch):
 
 
 @functools.cache  # trying all takes longer than the kernel's launch
-def choose_splits(batch, tiles, multiprocessors):
-    """How many programs share the tokens of a sequence of so many tiles: those that take the least time.
+def choose(batch, tiles, multiprocessors):
+    """How many decoders a program has, and how many programs share the tokens of a sequence of so many tiles: those
+    that take the least time. Programs run in rounds, as many at once as there are places."""
 
-    A multiprocessor has a place for one program. Programs run in rounds, each as long as a program's tiles and
-    PROGRAM_TILES more.
-    """
+    def time(choice):
+        decoders, splits = choice
+        start, tile, alone = COSTS[decoders]
+        rounds, last = divmod(batch * splits, multiprocessors * FORMS[decoders][0])
+        tiles_each = -(-tiles // splits)
+        took = rounds * (start + tiles_each * tile)
+        if last:
+            took += start + tiles_each * (alone if last <= multiprocessors else tile)
+        merges = 0.0 if splits == 1 else MERGE if rounds + (last > 0) == 1 else LAST_MERGES
+        return took + merges
 
-    def time(splits):
-        return -(-batch * splits // multiprocessors) * (-(-tiles // splits) + PROGRAM_TILES)
-
-    return min(range(1, min(tiles, MAX_SPLITS) + 1), key=time)
+    return min(((decoders, splits) for decoders in FORMS for splits in range(1, min(tiles, MAX_SPLITS) + 1)), key=time)
