@@ -33,9 +33,8 @@ class Pace:
 
 
 ROOM_NS = 1.4e6
-"""Least time to enqueue a call for a long one to be held. On one host 9 of 35 calls took more than 1.2 ms, next to a
-pour of 0.7 ms (`prefill/triton_flash`, H200, 2026-11-29). A gate costs a long call nothing that its bound would show.
-"""
+"""Least time to enqueue a call for a long one to be held. On a slow host 9 of 35 calls of a case of `prefill` took
+longer than they may (H200, 2026-11-29). A gate costs a long call nothing that its bound would show."""
 
 _LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}
 _BEHIND_A_GATE = {Manner.SANDWICH: Manner.GATED, Manner.LONG: Manner.GATED_LONG}
