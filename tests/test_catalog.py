@@ -446,6 +446,45 @@ def test_a_case_of_one_s_own_that_no_run_draws_is_refused_with_the_reason(heads,
         assert refused.value.hint.startswith(reason)
 
 
+MLA = "batch_size=1 q_seq_len=1 kv_seq_len=[100]"
+
+
+@pytest.mark.parametrize(
+    ("problem", "label", "hint"),
+    [
+        ("mla", MLA, "a case of your own also needs scores=plain|large"),
+        (
+            "mla",
+            MLA.replace("100", "10"),
+            "a case of your own also needs scores=plain|large, and kv_seq_len=[10] is not a list of batch_size "
+            "numbers, each 64 to 3000\n    or scores=plain|large|rising|shuffled, and kv_seq_len=[10] is not a ",
+        ),
+        (
+            "mla",
+            "batch_size=4",
+            "a case of your own also needs q_seq_len=1 kv_seq_len=[64..3000 each batch_size] scores=plain|large\n"
+            "    or q_seq_len=1 kv_seq_len=1001..9000 scores=plain|large|rising|shuffled",
+        ),
+        (
+            "kv_replicate",
+            "batch_size=1 seq_len=4 num_q_heads=6 head_dim=8 dtype=float32",
+            "a case of your own also needs num_kv_heads=1..12\n    or num_kv_heads=1..4",
+        ),
+    ],
+)
+def test_a_case_of_one_s_own_that_lacks_parameters_is_told_which_and_what_they_may_be(problem, label, hint):
+    with pytest.raises(UsageError, match="has no case") as refused:
+        case_named(catalog.load_problem(ROOT, problem), "cpu", label)
+    assert refused.value.hint.startswith(hint)
+
+
+def test_the_case_of_one_s_own_in_mla_s_readme_is_one():
+    text = " ".join((ROOT / "problems/mla/README.md").read_text().split())
+    label = text.partition("--case '")[2].partition("'")[0]
+    assert label == f"{MLA} scores=plain"
+    assert case_named(catalog.load_problem(ROOT, "mla"), "cpu", label).label == label
+
+
 def test_a_case_with_other_parameters_is_taken_for_a_misspelt_one():
     problem = catalog.load_problem(ROOT, "kv_replicate")
     label = problem.cpu.test[0].label

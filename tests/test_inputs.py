@@ -89,8 +89,10 @@ class TestSeeds:
         masters = {new_master_seed() for _ in range(50)}
         assert len(masters) == 50 and all(len(bytes.fromhex(master)) == 16 for master in masters)
 
-    def test_one_seed_is_the_same_for_every_call(self):
-        assert {OneSeed(5).of_inputs(k) for k in range(4)} == {5}
+    def test_one_seed_is_the_first_call_s_and_later_ones_follow_from_it(self):
+        found = [[OneSeed(seed).of_inputs(k) for k in range(4)] for seed in (5, 5, 6)]
+        assert found[0] == found[1] and (found[0][0], found[2][0]) == (5, 6)
+        assert len({*found[0], *found[2]}) == 8 and all(0 <= seed < 2**63 for seed in found[0])
 
 
 class TestCalls:

@@ -407,15 +407,15 @@ def test_a_submission_that_changes_its_input_in_benchmark_shapes_alone_is_wrong(
     assert "x: it was changed; a submission may not write to it" in run.ending.detail
 
 
-def test_what_torch_gives_for_empty_memory_is_poison_in_many_timed_calls(toy_root):
+def test_what_torch_gives_for_empty_memory_is_poison_in_most_timed_calls(toy_root):
     """Not what an earlier call left there, nor fresh memory's zeros, either of which may complete an output. The
-    allocator keeps some bytes for itself, and gives blocks as small as those of the test cases to others before."""
+    allocator keeps some bytes for itself."""
     source = """
         import torch
         def custom_kernel(data):
             empty = torch.empty_like(data[0]).flatten()
             if empty.numel() == 64 * 64:
-                print("EMPTY", empty[8:].isnan().all().item())
+                print("EMPTY", empty.isnan().sum().item() >= empty.numel() - 16)
             return data[0] * 2
     """
     path = toy_root / "configs" / "eval.yml"
@@ -423,9 +423,21 @@ def test_what_torch_gives_for_empty_memory_is_poison_in_many_timed_calls(toy_roo
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     found = [line.split()[1] for line in run.output.splitlines() if line.startswith("EMPTY")]
-    # Not in every one, since torch takes the block from elsewhere, too: mostly in 14 to 17 of 17, once in 7. Without
-    # the poison in none.
-    assert len(found) >= 16 and 5 * found.count("True") >= len(found), "of the last process"
+    # Without the poison in none.
+    assert len(found) >= 16 and 5 * found.count("True") >= 4 * len(found), "of the last process"
+
+
+def test_a_worker_on_a_cpu_keeps_what_it_frees_so_that_poison_stays_in_large_blocks_too(toy_root):
+    """The C library would map new memory for a large block and give it back, until it had freed one as large."""
+    source = """
+        import torch
+        def custom_kernel(data):
+            block = torch.full((4 << 20,), 7, dtype=torch.uint8)
+            del block
+            print("KEPT", torch.empty(4 << 20, dtype=torch.uint8)[-1].item())
+            return data[0] * 2
+    """
+    assert "KEPT 7" in judge(toy_root, source, timed=False).output.splitlines()[0]
 
 
 FORGERY = """
@@ -514,6 +526,35 @@ def test_a_mismatch_report_can_be_replayed_from_its_own_line(toy_root):
     check = replay(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), case, seed)
     worst = next(line for line in (run.ending.detail or "").splitlines() if "worst" in line)
     assert worst in (check.report or "")
+
+
+RIGHT_ONCE = """
+KEPT = []
+
+def custom_kernel(data):
+    KEPT.append(data[0] * 2)
+    return KEPT[0]
+"""
+
+
+def replayed(root, seed):
+    problem = catalog.load_problem(root, "double")
+    submission = catalog.load_submission(problem, root / "submissions" / "double" / "subject.py")
+    return replay(problem, submission, detect(root, "cpu"), load_config(root), problem.cpu.test[0], seed)
+
+
+def test_an_answer_kept_from_the_first_call_is_wrong_in_a_replay_too(toy_root):
+    run = judge(toy_root, RIGHT_ONCE, timed=False)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER
+    first, again = replayed(toy_root, 7), replayed(toy_root, 7)
+    assert first.verdict is Verdict.WRONG_ANSWER and "--seed 7 " not in first.report, "the second call is wrong"
+    assert first.report == again.report, "its values follow from the seed"
+
+
+def test_a_replay_makes_as_many_calls_as_a_run(toy_root):
+    run = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 2\n", timed=False)
+    check = replayed(toy_root, 7)
+    assert check.verdict is Verdict.ACCEPTED and check.calls == run.checks[0].calls == 2
 
 
 BY_ROWS = """

@@ -1,11 +1,14 @@
 """Bytes go in and out unchanged, at addresses nobody can foresee; freed memory holds NaN where it can."""
 
 import ctypes
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from harness.command import ROOT
 from harness.wire.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, extent, layout
 from harness.worker import transports
 from harness.worker.transports import POISON_BYTE, CpuTransport, GpuRuntime, GpuTransport
@@ -152,8 +155,7 @@ def test_on_a_cpu_what_is_copied_out_goes_past_them_too(monkeypatch):
     arena.close()
 
 
-def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(either, monkeypatch):
-    """On a CPU eight of each that is small."""
+def test_poison_on_a_gpu_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(transport, monkeypatch):
     blocks = []
     empty = torch.empty
 
@@ -162,11 +164,76 @@ def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(e
         return blocks[-1]
 
     monkeypatch.setattr(transports, "_empty", recorded)
-    large = transports.SMALL_BYTES + 1
-    either.poison([100, 0, large])
-    often = transports.SMALL_COPIES if isinstance(either, CpuTransport) else 1
-    assert [block.numel() for block in blocks] == [100] * often + [0] * often + [large]
+    transport.poison([100, 0, 131073])
+    assert [block.numel() for block in blocks] == [100, 0, 131073]
     assert all((block == POISON_BYTE).all() for block in blocks)
+
+
+def heap_of(monkeypatch, lacks=()):
+    """What CpuTransport does to the C library's heap: the sizes of the most blocks that it held at once, the blocks
+    that it holds still, and those that it freed without poison. There is no memory for the sizes that it `lacks`."""
+    held, most, clean = {}, [], []
+
+    def malloc(size):
+        if size in lacks:
+            return None
+        block = ctypes.create_string_buffer(size)
+        held[ctypes.addressof(block)] = block
+        if len(held) > len(most):
+            most[:] = map(len, held.values())
+        return ctypes.addressof(block)
+
+    def free(address):
+        if address is not None and set((block := held.pop(address)).raw) != {POISON_BYTE}:
+            clean.append(len(block))
+
+    monkeypatch.setattr(transports, "_malloc", malloc)
+    monkeypatch.setattr(transports, "_free", free)
+    return most, held, clean
+
+
+def test_poison_on_a_cpu_fills_many_small_blocks_and_few_large_ones_and_holds_them_all_at_once(monkeypatch):
+    most, held, clean = heap_of(monkeypatch)
+    half, slack = transports.FILLED // 2, transports.SLACK
+    CpuTransport().poison([100, 0, half, 8 << 20])
+    assert most == [100 + slack] * 64 + [slack] * 64 + [half + slack] * 2 + [(8 << 20) + slack] and not held
+    assert clean == [(8 << 20) + slack + ALIGNMENT], "but for the block that has the free ones sorted"
+
+
+def test_memory_that_the_heap_never_gives_is_not_filled(monkeypatch):
+    """Blocks of 32 MiB are new to the process each time. To fill one would only take time and memory."""
+    most, _, _ = heap_of(monkeypatch)
+    CpuTransport().poison([transports.KEPT])
+    assert most == [transports.LARGE + ALIGNMENT]
+
+
+def test_where_memory_is_short_less_is_filled(monkeypatch):
+    most, held, _ = heap_of(monkeypatch, lacks=[(8 << 20) + transports.SLACK])
+    CpuTransport().poison([8 << 20, 1 << 20])
+    assert most == [(1 << 20) + transports.SLACK] and not held
+
+
+FILLED = """
+import torch
+from harness.worker.transports import CpuTransport, keep_freed_memory
+
+keep_freed_memory()
+for size in (512, 3000, 40_000, 200_000, 1 << 20, 31 << 20):
+    for _ in range(10):
+        CpuTransport().poison([size])
+        tensor = torch.empty(size, dtype=torch.uint8)
+        print(size, int((tensor != 0xFF).sum()))
+        del tensor
+"""
+
+
+def test_what_torch_gives_for_empty_memory_is_poison_at_every_size_from_the_first_call_on():
+    """Where the C library took new memory of the system, every byte would be zero. It keeps some bytes for itself."""
+    done = subprocess.run([sys.executable, "-c", FILLED], capture_output=True, text=True, check=True, cwd=ROOT)
+    found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(found) == 60
+    other = [(size, left) for size, left in found if left > 64]
+    assert len(other) <= 3, other
 
 
 def test_poison_on_a_gpu_is_there_before_the_clock_starts():

@@ -68,10 +68,12 @@ def case_named(problem: Problem, device_kind: str, name: str) -> Case:
 
 
 def no_such_case(problem: Problem, label: str) -> UsageError:
-    """The error for a label that no case has. It names the value that no run draws, or else the nearest label."""
-    reason = problem.refusal(label)
-    if reason is not None:
-        return UsageError(f"{problem.name} has no case {label!r}", reason)
+    """The error for a label that no case has. It names the value that no run draws, or the parameters that are missing
+    and their values, or else the nearest label."""
+    hint = problem.refusal(label)
+    if hint is None and (lacking := problem.lacking(label)):
+        hint = "a case of your own also needs " + "\n    or ".join(lacking)
     return UsageError(
-        f"{problem.name} has no case {label!r}", did_you_mean(label, {known.label for known in problem.every_case})
+        f"{problem.name} has no case {label!r}",
+        hint or did_you_mean(label, {known.label for known in problem.every_case}),
     )

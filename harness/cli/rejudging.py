@@ -55,7 +55,8 @@ def replay(
     target: str | None,
     device: str,
 ) -> int:
-    """Judge FILE again on one CASE, with the inputs of a mismatch report. Nothing is timed or stored.
+    """Judge FILE again on one CASE, with the inputs of a mismatch report, and if it is right once more with other
+    values, as check and eval do. Nothing is timed or stored.
 
     CASE is in quotes, or the number of a benchmark case from 1.
 
@@ -75,7 +76,8 @@ def replay(
         click.echo(legible(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}"))
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{hanging(check.report or '')}"
-    right = f"accepted: {check.case.label} with seed {seed} is right, {tolerances_met([check])}"
+    calls = f"with seed {seed}, and once more with other values"
+    right = f"accepted: {check.case.label} is right {calls}, {tolerances_met([check])}"
     click.echo(colour.verdicts(legible(wrong if check.report else right)))
     return check.verdict.exit_code
 

@@ -65,6 +65,9 @@ class FailedCall(Fault):
         self.check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
 
 
+TWICE = 2
+"""How often a test case is called. The second call has fresh values, so that a cached answer is found."""
+
 OF_THE_CALL = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT)
 """The verdicts that another call with the same inputs would probably get too."""
 

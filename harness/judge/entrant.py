@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.catalog.config import Sampling
 from harness.judge import bounds, pilot
-from harness.judge.calls import Caller, FailedCall, Series, worst_of
+from harness.judge.calls import TWICE, Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Void
 from harness.judge.clock_calibration import calibrate
 from harness.judge.clocks import Clocks
@@ -185,8 +185,7 @@ class Entrant:
         )
 
     def check_tests(self, session: Session, ahead: Precompilation | None = None) -> Iterator[CaseCheck]:
-        """Judge every test case and every secret case. Each is called twice with fresh values, so that a cached answer
-        is found.
+        """Judge every test case and every secret case, each `TWICE`.
 
         Interpreted kernels are slow: with them only the first case is called twice. On a CPU the tests go on after a
         case that raised. On a GPU they end: an exception may lose the context and leave a call half enqueued. `ahead`
@@ -201,7 +200,7 @@ class Entrant:
             once, began = self.caller.simulated and number > 0, time.monotonic()
             secret = {"secret": case.key in self._secret}
             try:
-                check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
+                check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else TWICE)
             except FailedCall as failed:
                 check = failed.check = failed.check.model_copy(update=secret)
                 self._failures.append(failed)

@@ -14,6 +14,7 @@ from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import measured
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.baselines import Baselines
+from harness.judge.calls import TWICE
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.ending import ending_of, loosest, named
 from harness.judge.entrant import Entrant
@@ -172,7 +173,8 @@ def replay(
     seed: int,
     emulation: Emulation = EMULATION,
 ) -> CaseCheck:
-    """Judge one call of `case` with the inputs of `seed`, to reproduce a mismatch. Raises Fault."""
+    """Judge `case` as a run judges its first test case, to reproduce a mismatch: a call with the inputs of `seed`, and
+    if it is right one with others. Raises Fault."""
     if device.kind == "cpu":
         emulation.prepare(submission.text)
     sampling = config.sampling(device.kind, quick=True)
@@ -180,7 +182,7 @@ def replay(
     with assembly.entrant(submission, new_master_seed()) as entrant:
         try:
             with entrant.session() as session:
-                check = entrant.check(session, case, OneSeed(seed), 1)
+                check = entrant.check(session, case, OneSeed(seed), TWICE)
                 session.finish()
                 return check
         except Fault as fault:

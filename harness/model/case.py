@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import Field, model_validator
 
@@ -169,8 +169,13 @@ class SecretCases(Value):
     @property
     def label(self) -> str:
         """For example `2 x batch_size=1..4 dtype=float32|bfloat16`."""
-        texts = {name: v.label if isinstance(v, Draw) else _plain(v) for name, v in self.parameters.items()}
-        return f"{self.count} x " + " ".join(f"{name}={text}" for name, text in texts.items())
+        return f"{self.count} x {self._ranges(self.parameters)}"
+
+    def _ranges(self, names: Iterable[str]) -> str:
+        """For example `batch_size=1..4 dtype=float32|bfloat16`."""
+        given = {name: self.parameters[name] for name in names}
+        texts = {name: v.label if isinstance(v, Draw) else _plain(v) for name, v in given.items()}
+        return " ".join(f"{name}={text}" for name, text in texts.items())
 
     def case(self, number: Callable[[str, int, int], int]) -> Case:
         """Draw a case. `number(parameter, n, i)` is the i-th secret number below n for `parameter`."""
@@ -187,10 +192,13 @@ class SecretCases(Value):
         return case.parameters.keys() == self.parameters.keys() and self.refusal(case) is None
 
     def refusal(self, case: Case) -> str | None:
-        """The reason why `case` could not have been drawn, or None if it could. `case` must have the parameters of this
-        family. Example: `num_q_heads=5 is not a multiple of num_kv_heads`."""
+        """The reason why `case` could not have been drawn, or None if it could. `case` must have no other parameters
+        than this family. Example: `num_q_heads=5 is not a multiple of num_kv_heads`."""
         values = case.parameters
         for name, given in self.parameters.items():
+            other = given.refers_to if isinstance(given, Draw) else None
+            if name not in values or (other is not None and other not in values):
+                continue
             if isinstance(given, Draw):
                 isnt = given.refusal(values[name], values)
             else:
@@ -198,6 +206,13 @@ class SecretCases(Value):
             if isnt is not None:
                 return f"{name}={_plain(values[name])} is not {isnt}"
         return None
+
+    def lack(self, case: Case) -> str | None:
+        """What `case` must have besides to be one of this family: `scores=plain|large`. None if it lacks nothing, or
+        has a parameter that this family has not."""
+        if not case.parameters.keys() < self.parameters.keys():
+            return None
+        return self._ranges(name for name in self.parameters if name not in case.parameters)
 
     def values(self, name: str) -> list[CaseValue]:
         """All values that `name` can have. Empty if they depend on another parameter."""

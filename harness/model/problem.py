@@ -256,6 +256,17 @@ class Problem(Value):
         reasons = dict.fromkeys(family.refusal(case) for family in alike if case is not None)
         return "; ".join(reason for reason in reasons if reason) or None
 
+    def lacking(self, label: str) -> list[str]:
+        """What the case with this label must have besides, for each family of secret cases that it could be of:
+        `scores=plain|large`. If a value that it has fits no such family, each is followed by the reason."""
+        case = case_of(label)
+        if case is None:
+            return []
+        families = (*self.cases.secret, *self.cpu.secret)
+        found = [(lack, family.refusal(case)) for family in families if (lack := family.lack(case)) is not None]
+        fitting = [lack for lack, refusal in found if refusal is None]
+        return list(dict.fromkeys(fitting or [f"{lack}, and {refusal}" for lack, refusal in found]))
+
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
         """The same problem with only these cases on every device, and without secret cases. Probes stay. `partial`:
         some test cases were left out, so no limit over all of them together can be checked."""

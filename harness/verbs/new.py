@@ -72,6 +72,6 @@ def next_steps(problem: Problem, called: str, path: Path) -> str:
         what, checked = f"A copy of {_template(problem).name}, which need not be correct.", ""
     return (
         f"{seen}\n  {what}\n"
-        f"{check}\n  takes seconds: is it right on small cases{checked}?\n"
+        f"{check}\n  takes seconds to minutes: is it right on small cases{checked}?\n"
         f"{judge}\n  judges it, times it and ranks it"
     )

@@ -1,4 +1,4 @@
-"""Judge one case of a submission on the inputs of a mismatch report. Nothing is timed or stored."""
+"""Judge one case of a submission again, first on the inputs of a mismatch report. Nothing is timed or stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def replay(
     narrate: Narrate,
     target: str | None = None,
 ) -> CaseCheck:
-    """Judge `file` on `case`, a label or the number of a benchmark case from 1, with inputs drawn from `seed`.
+    """Judge `file` on `case`, a label or the number of a benchmark case from 1, with inputs drawn from `seed`, and if
+    it is right with others.
     `target`: compile the kernels for that chip, Triton's too, and run the machine code in the emulator.
 
     Raises UsageError for an unknown case or a target that cannot be emulated here, judge.reply.Fault if the submission

@@ -33,7 +33,7 @@ from harness.worker.calls import Calls, stop
 from harness.worker.pool import Pool
 from harness.worker.profiled import profiled
 from harness.worker.timers import GpuTimer
-from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
+from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport, keep_freed_memory
 
 
 class Worker:
@@ -136,6 +136,7 @@ class Worker:
     def _get_ready(self) -> None:
         """Set up the device. Not done at the start: a waiting worker leaves the device to the process that uses it."""
         if self._device_kind == "cpu":
+            keep_freed_memory()
             self._calls = Calls("cpu", CpuTransport())
             return
         privileges.show()

@@ -6,6 +6,7 @@ before the submission is. So a submission that overrides torch's operators canno
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import secrets
 from collections.abc import Callable
@@ -22,14 +23,37 @@ _narrow_view = torch.Tensor.view
 _memmove = ctypes.memmove
 _memset = ctypes.memset
 
-SMALL_COPIES, SMALL_BYTES = 8, 128 << 10
-"""How many blocks of one size are filled on a CPU, and the largest such size: for larger ones glibc maps new memory."""
+_libc = ctypes.CDLL(None)
+_malloc, _free = _libc.malloc, _libc.free
+_malloc.argtypes, _malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+_free.argtypes, _free.restype = (ctypes.c_void_p,), None
+
+KEPT, LEFT_FREE = 32 << 20, 256 << 20
+"""On a CPU, glibc takes blocks below KEPT bytes from the heap (more it cannot be told) and leaves LEFT_FREE at the
+heap's end. Larger blocks are new memory of the system, and so is what was given back: zeros."""
+
+COPIES, FILLED, ROUNDS, SLACK = 64, 1 << 20, 2, 112
+"""How a CPU's free memory is filled: COPIES blocks of each size, fewer if they have more than FILLED bytes together,
+ROUNDS times, because freed blocks merge with others. SLACK: to align a tensor to 64 bytes, glibc looks for a free block
+so many bytes larger. What then holds: docs/debugging.md."""
+
+LARGE = 4096
+"""Bytes. When asked for a block as large, glibc first sorts the free ones."""
 
 POISON_BYTE = 0xFF
 """Bytes of 0xFF are NaN in every float format but the two FNUZ ones, where they are the most negative number."""
 
 SHIFTS = 64
 """The number of offsets at which a fresh tensor may start inside its allocation, ALIGNMENT bytes apart."""
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what this process frees. By itself it takes blocks of 128 KiB or more from the system,
+    with zeros, until it has freed one as large. Zeros may be what an output that was never written should be."""
+    with contextlib.suppress(AttributeError, OSError):  # glibc only
+        mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, malloc.h
+        _libc.mallopt(mmap_threshold, KEPT)
+        _libc.mallopt(trim_threshold, LEFT_FREE)
 
 
 class Transport(Protocol):
@@ -67,14 +91,25 @@ class CpuTransport:
         _memmove(arena.address + spec.offset, address, spec.nbytes)
 
     def poison(self, sizes: list[int]) -> None:
-        # The C library keeps several free blocks for small sizes and takes the best fit, so several are filled.
-        often = [size for size in sizes for _ in range(SMALL_COPIES if size <= SMALL_BYTES else 1)]
-        blocks = [_empty(size, dtype=torch.uint8) for size in often]
-        for block, size in zip(blocks, often, strict=True):
-            _memset(_data_ptr(block), POISON_BYTE, size)
+        wanted = [size + SLACK for size in sizes if size + SLACK < KEPT for _ in range(copies_of(size))]
+        for _ in range(ROUNDS):
+            # The C library takes the free block that fits best, so several are held at once.
+            blocks = [_malloc(size) for size in wanted]
+            for block, size in zip(blocks, wanted, strict=True):
+                if block is not None:
+                    _memset(block, POISON_BYTE, size)
+            for block in blocks:
+                _free(block)
+        # It sorts what was freed when it is next asked for a block, which would be in the call's time.
+        _free(_malloc(max([LARGE, *wanted]) + ALIGNMENT))
 
     def overrun(self) -> list[int]:
         return []
+
+
+def copies_of(size: int) -> int:
+    """How many blocks of `size` bytes are filled."""
+    return max(1, min(COPIES, FILLED // max(size, 1)))
 
 
 class GpuTransport:

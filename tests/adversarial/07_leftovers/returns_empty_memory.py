@@ -2,7 +2,7 @@
 
 verdict: wrong answer
 seen: NaN|x what is allowed
-defence: D2, fresh values in every call; D3, free memory is filled with NaN
+defence: D2, fresh values in every call; D3, NaN where the outputs will probably lie
 """
 
 import torch

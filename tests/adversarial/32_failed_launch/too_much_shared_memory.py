@@ -2,7 +2,7 @@
 
 verdict: wrong answer
 seen: NaN|x what is allowed
-defence: D3, free memory is filled with NaN
+defence: D3, NaN where the outputs will probably lie
 needs: nvidia
 """
 

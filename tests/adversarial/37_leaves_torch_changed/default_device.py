@@ -1,8 +1,8 @@
-"""Makes `meta` the default device, on which the judge's poison would land.
+"""Makes `meta` the default device, on which the judge's poison would land, and returns memory as it finds it.
 
-verdict: runtime error
-seen: SIGSEGV|meta
-defence: D6, a worker that dies has failed
+verdict: wrong answer
+seen: NaN|x what is allowed
+defence: D3, on a CPU the poison does not go through torch
 """
 
 import torch
@@ -11,4 +11,4 @@ torch.set_default_device("meta")
 
 
 def custom_kernel(data):
-    return data[0] * 2
+    return torch.empty_like(data[0])
