@@ -627,19 +627,20 @@ class TestReport:
         assert worst(got)[1:2] == ["[row 0, col 3]  got 900  expected 4"]
         assert not any("allowed" in line for line in worst(3 * want)) and len(worst(3 * want)) == 5
 
-    @pytest.mark.parametrize(
-        "each", [{}, {"atol": 1e-3, "rtol": 1e-2, "max_mismatch": 0.001}], ids=["rows", "elements"]
-    )
+    @pytest.mark.parametrize("each", [{}, {"atol": 0.06, "max_mismatch": 0.001}], ids=["rows", "elements"])
     def test_along_the_last_axis_those_elements_are_placed_that_put_their_row_over_its_limit(self, problem, each):
         generator = torch.Generator().manual_seed(3)
         want = torch.randn(64, 32, generator=generator)
-        got = want + 0.002 * torch.randn(64, 32, generator=generator)
-        got[2:, 29] = 0
+        noise = torch.randn(64, 32, generator=generator)
+        if each:  # some rows are just over their limit, and noise is much of their error
+            got = want + 0.012 * noise
+            got[:, 29] = torch.linspace(0, 1, 64) * want[:, 29]
+        else:
+            got = want + 0.002 * noise
+            got[2:, 29] = 0
         lines = self.report(problem, want, got, Tolerance(rel_l2=0.05, row_rel_l2=0.02, **each)).splitlines()
-        (row,) = (line for line in lines if line.startswith("  row  ") and "of each" in line)
         (col,) = (line for line in lines if line.startswith("  col"))
         assert "at 29 (of 0-31; up to" in col, col
-        assert "spread over all 64" in row or "at " in row
 
     @pytest.mark.parametrize("rows", [1, 2, 30])
     @pytest.mark.parametrize(("dims", "said"), [(slice(None), "spread over all 64 "), (slice(32, 64), "at 3")])

@@ -25,15 +25,18 @@ def rows(difference: Difference) -> torch.Tensor:
     return torch.where(error.any(dim=-1), error.norm(dim=-1) / size, 0.0)
 
 
-def to_blame(difference: Difference, over: torch.Tensor) -> torch.Tensor:
+def to_blame(difference: Difference, over: torch.Tensor, wrong: torch.Tensor | None) -> torch.Tensor:
     """Which elements make the rows that are `over` their limit so: those with much of their row's error. If about every
-    second one is, the whole rows."""
+    second one is, the whole rows. `wrong`: the elements over a limit of their own; of a row just over its limit,
+    roundings have much of the error."""
     assert difference.actual is not None
     want, got = (float64(each).nan_to_num(0.0, 0.0, 0.0) for each in (difference.expected, difference.actual))
     error = (got - want).abs()
     whole = over[..., None].expand(error.shape)
     large = whole & (error > MUCH * error.square().mean(dim=-1, keepdim=True).sqrt())
-    return whole if int(large.sum()) > ALL_ALIKE * int(whole.sum()) else large
+    if int(large.sum()) > ALL_ALIKE * int(whole.sum()):
+        return whole
+    return large & wrong if wrong is not None and bool((large & wrong).any()) else large
 
 
 def stray_specials(difference: Difference) -> torch.Tensor:

@@ -126,14 +126,14 @@ def _lines(
     astray = bool(stray.any()) and not bitwise
     if astray and tolerance.max_mismatch is None and not _rest_is_over(difference, name, tolerance):
         wrong, score = wrong & stray, torch.where(stray, score, 0.0)  # the others are right
+    each = not bitwise and tolerance.max_mismatch is not None
     if not empty:
-        each = not bitwise and tolerance.max_mismatch is not None
         lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise, each)]
     where = stray if astray else wrong
     last = where
     if over is not None and bool(over.any()) and not astray and wrong.dim():
         where = over[..., None].expand(wrong.shape)
-        last = blame.to_blame(difference, over)
+        last = blame.to_blame(difference, over, wrong if each else None)
     # Along an axis with sampled rows, the places would describe the sample instead of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
     called = [axis or f"axis {dim}" for dim, axis in enumerate(axes)]
