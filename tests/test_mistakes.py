@@ -293,6 +293,21 @@ def test_a_maximum_that_is_not_subtracted_is_named_in_each_case_with_large_score
     assert all("scores=" in label for label in found)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_of_kv_decode_overflows_by_the_keys_that_it_sees_alone(causal):
+    """Of two queries the first sees no key of a large score if the mask is causal."""
+    spec = importlib.util.spec_from_file_location("kv_decode_mistakes", ROOT / "problems" / "kv_decode" / FILE)
+    known = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(known)
+    q, k_new, cache = torch.ones(1, 2, 2, 64), torch.zeros(1, 1, 2, 64), torch.zeros(1, 1, 5, 64)
+    k_new[:, :, 1] = 20.0  # a score of 160
+    cache[:, :, 3:] = 90.0  # behind the sequence's three keys
+    given = dict(known.mistakes((q, k_new, k_new, cache, cache, torch.tensor([3]), {"is_causal": causal})))
+    (overflowed,) = (out for words, out in given.items() if "maximum were not subtracted" in words)
+    assert overflowed.isinf().all(dim=-1)[0].tolist() == [[not causal, True]] * 2
+    assert not overflowed[0, :, 0].isnan().any()
+
+
 @pytest.mark.parametrize("problem", BUNDLED)
 def test_a_problem_says_of_its_own_figures_alone_what_moves_them(problem):
     task = catalog.load_problem(ROOT, problem)
