@@ -595,6 +595,7 @@ class TestReport:
         assert lines[1:-1] == [
             "y: all 48 elements are NaN, and every bit counts here",
             "  has     48 NaN (expected 1)",
+            "  hint    all elements are NaN or Inf: computed so (0 / 0, inf - inf, inf / inf), or never written",
         ]
 
     def test_of_nan_and_inf_one_each_is_shown_and_then_the_worst_of_the_others(self, problem):
@@ -607,7 +608,60 @@ class TestReport:
             "[row 2, col 0]  got nan  expected 1  and 3 more",
             "[row 3, col 1]  got -inf  expected 1  and 2 more",
         ]
-        assert worst[2].startswith("[row 5, col 0]  got 7  expected 1  (6 x")
+        assert worst[2] == "[row 5, col 0]  got 7  expected 1"
+
+    def test_beside_nan_nothing_right_is_called_worst_and_where_no_element_is_limited_none_is_said_to_be(self, problem):
+        want = torch.arange(1.0, 129.0).reshape(8, 16)
+        strict, loose = Tolerance(atol=0.01, max_mismatch=0.5, rel_l2=0.001), Tolerance(rel_l2=0.5, row_rel_l2=0.9)
+        problem = problem.model_copy(update={"tolerances": {"strict": (strict,), "loose": (loose,)}})
+
+        def worst(got):
+            comparison = judged(want, got, {"strict": strict, "loose": loose})
+            text = mismatch.report(problem, Case(parameters={"rows": 4}), comparison, "the command")
+            return [line.split("worst   ")[1] for line in text.splitlines() if "worst" in line]
+
+        got = 1.01 * want
+        got[:, 15] = math.nan
+        assert worst(got) == ["[row 0, col 15]  got nan  expected 16  and 7 more"]
+        got[0, 3] = 900
+        assert worst(got)[1:2] == ["[row 0, col 3]  got 900  expected 4"]
+        assert not any("allowed" in line for line in worst(3 * want)) and len(worst(3 * want)) == 5
+
+    @pytest.mark.parametrize("each", [{}, {"atol": 0.06, "max_mismatch": 0.001}], ids=["rows", "elements"])
+    def test_along_the_last_axis_those_elements_are_placed_that_put_their_row_over_its_limit(self, problem, each):
+        generator = torch.Generator().manual_seed(3)
+        want = torch.randn(64, 32, generator=generator)
+        noise = torch.randn(64, 32, generator=generator)
+        if each:  # some rows are just over their limit, and noise is much of their error
+            got = want + 0.012 * noise
+            got[:, 29] = torch.linspace(0, 1, 64) * want[:, 29]
+        else:
+            got = want + 0.002 * noise
+            got[2:, 29] = 0
+        lines = self.report(problem, want, got, Tolerance(rel_l2=0.05, row_rel_l2=0.02, **each)).splitlines()
+        (col,) = (line for line in lines if line.startswith("  col"))
+        assert "at 29 (of 0-31; up to" in col, col
+
+    @pytest.mark.parametrize("rows", [1, 2, 30])
+    @pytest.mark.parametrize(("dims", "said"), [(slice(None), "spread over all 64 "), (slice(32, 64), "at 3")])
+    def test_along_the_last_axis_an_error_in_all_or_half_of_a_row_is_told_apart(self, problem, rows, dims, said):
+        want = torch.randn(32, 64, generator=torch.Generator().manual_seed(5))
+        got = want.clone()
+        got[:rows, dims] = 0.0
+        lines = self.report(problem, want, got, Tolerance(rel_l2=0.05, row_rel_l2=0.5)).splitlines()
+        (col,) = (line.split(maxsplit=1)[1] for line in lines if line.startswith("  col"))
+        assert col.startswith(said), col
+
+    def test_zeros_are_not_said_to_be_all_that_is_wrong_where_another_row_is_over_its_limit(self, problem):
+        want = torch.randn(40, 16, generator=torch.Generator().manual_seed(4))
+        got = want.clone()
+        got[3:28] = 0
+        tolerance = Tolerance(rel_l2=0.29, row_rel_l2=0.9)
+        said = "400 of 640 elements are zero, and the others right: perhaps never written"
+        assert said in self.report(problem, want, got, tolerance)
+        got[30] = -0.1 * want[30]
+        text = self.report(problem, want, got, tolerance)
+        assert "in 26 of 40 rows" in text and "others right" not in text
 
     def test_it_says_which_limit_was_passed(self, problem):
         tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)
@@ -620,6 +674,9 @@ class TestReport:
         truth = torch.ones(4, 4, dtype=torch.float64)
         text = self.report(problem, torch.full((4, 4), 1.01), torch.full((4, 4), 1.5), exact=(truth,))
         assert "the reference itself is 0.01 (rel L2) from exact arithmetic, this output 0.5" in text
+        for value, said in ((math.nan, "NaN"), (math.inf, "inf")):
+            text = self.report(problem, torch.full((4, 4), 1.01), torch.full((4, 4), value), exact=(truth,))
+            assert f"from exact arithmetic, this output {said}\n" in text
 
     @pytest.mark.parametrize("shape, where", [((), "[]"), ((5,), "[row 0]"), ((2, 3), "[row 0, col 0]")])
     def test_any_number_of_axes_is_described(self, problem, shape, where):

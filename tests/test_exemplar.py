@@ -13,8 +13,9 @@ MB = 1e6
 
 
 def wrong(mb, hint=False, secret=False):
-    """A check of a case that moves so many megabytes; of the hints one names two mistakes."""
-    said = {"both": "as if this, or as if that"}.get(hint, "head 5 holds head 4")
+    """A check of a case that moves so many megabytes; of the hints one names two mistakes, and one is a guess."""
+    others = {"both": "as if this, or as if that", "guess": "all elements are zero: perhaps it was never written"}
+    said = others.get(hint, "head 5 holds head 4")
     report = f"case mb={mb}\n{HINT}{said}" if hint else f"case mb={mb}"
     case = Case(parameters={"mb": mb})
     return CaseCheck(
@@ -29,6 +30,8 @@ def wrong(mb, hint=False, secret=False):
         ([wrong(3), wrong(1, hint=True), wrong(2, hint=True)], 2),
         ([wrong(3, hint="both"), wrong(1, hint=True), wrong(4)], 1),
         ([wrong(3), wrong(1, hint="both")], 1),
+        ([wrong(3, hint="guess"), wrong(1, hint=True), wrong(4)], 1),
+        ([wrong(3, hint="both"), wrong(1, hint="guess")], 3),
         ([wrong(3), wrong(1e-5, hint=True)], 3),
         ([wrong(500), wrong(2), wrong(100)], 2),
         ([wrong(500), wrong(100), wrong(300)], 100),
@@ -42,6 +45,8 @@ def wrong(mb, hint=False, secret=False):
             "with a hint",
             "of one mistake",
             "or of two",
+            "rather than a guess",
+            "a guess is as good as two",
             "no hint of one element",
             "a small one",
             "none is small",

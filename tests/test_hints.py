@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_judging import judge
 
-from harness.judge.hints import SAMPLED, hints, kept, sampled
+from harness.judge.hints import SAMPLED, hints, is_guess, kept, sampled
 from harness.model import Verdict
 
 AXES = ("token", "head", "dim")
@@ -68,8 +68,11 @@ KNOWN = {
     "one head zero": (holed(0), "192 of 1,536 elements are zero, and the others right: perhaps never written"),
     "one head fresh": (
         holed(math.nan, torch.bfloat16),
-        "192 of 1,536 elements are NaN, and the others right: computed so (0 / 0, inf - inf), or never written",
+        "192 of 1,536 elements are NaN, and the others right: computed so (0 / 0, inf - inf, inf / inf), or never "
+        "written",
     ),
+    "nothing but NaN": (torch.full_like(WANT, math.nan), "all elements are NaN or Inf: computed so (0 / 0, inf - inf"),
+    "NaN and Inf": (torch.where(WANT > 0, math.inf, math.nan), "all elements are NaN or Inf: computed so"),
     "never written": (
         torch.full_like(WANT, math.nan).view(torch.int32).fill_(-1).view(torch.float32),
         "all elements hold the bytes 0xFF",
@@ -99,11 +102,21 @@ UNKNOWN = {
     "right": WANT,
     "noise": WANT + 0.3 * normal(*WANT.shape, seed=1),
     "another answer": normal(*WANT.shape, seed=2),
-    "NaN that was computed": torch.full_like(WANT, math.nan),
     "one head zero and one wrong": torch.cat([holed(0)[:, :7], normal(12, 1, 16, seed=4)], dim=1),
     "some rows wrong": torch.cat([WANT[:9], normal(3, 8, 16, seed=3)]),
     "one head moved and one wrong": torch.cat([moved(1, SOME)[:, :7], normal(12, 1, 16, seed=4)], dim=1),
 }
+
+
+def test_what_is_only_like_a_mistake_is_told_as_a_guess():
+    guesses = {name for name, (got, _) in KNOWN.items() if is_guess(*hints(AXES, WANT.to(got.dtype), got))}
+    assert guesses == {"zeros", "one head zero", "one head fresh", "nothing but NaN", "NaN and Inf"}
+
+
+def test_zeros_are_all_that_is_wrong_only_if_the_others_are_within_every_limit():
+    got = holed(0)
+    assert hints(AXES, WANT, got, right=lambda rest: bool((rest[:, 5] == WANT[:, 5]).all()))
+    assert hints(AXES, WANT, got, right=lambda rest: False) == []
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -171,8 +184,8 @@ def test_nan_that_a_processor_makes_is_not_taken_for_what_was_never_written(dtyp
     want = WANT.to(dtype)
     fresh = torch.full_like(want, math.nan)
     fresh.view(torch.uint8).fill_(255)
-    assert bool(hints(AXES, want, fresh)) == said
-    assert hints(AXES, want, (WANT * math.nan).to(dtype)) == []
+    assert any("0xFF" in hint for hint in hints(AXES, want, fresh)) == said
+    assert "0xFF" not in str(hints(AXES, want, (WANT * math.nan).to(dtype)))
 
 
 def test_a_long_output_is_compared_at_some_positions():

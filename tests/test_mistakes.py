@@ -3,14 +3,17 @@
 import functools
 import importlib.util
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from test_judging import judge
 
 from harness import catalog
 from harness.judge import mistakes
 from harness.judge.difference import Difference
+from harness.judge.mismatch import HINT
 from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, sides, wrong_scales
 from harness.judge.reference import members, open_reference
 from harness.judge.seeds import OneSeed
@@ -94,6 +97,9 @@ KNOWN = {
     ("mla", "rope_ignored"): "as if the rope dims were left out of the scores",
     ("mla", "values_from_dim_64"): "as if values began at dim 64 and not at dim 0",
     ("mla", "unscaled_fp8"): "as if the scale of the fp8 cache were left out",
+    ("mla", "every_second_token"): "as if every second key of a sequence were left out",
+    ("mla", "nibbles_swapped"): "as if the high nibble of a byte of the mxfp4 cache held the even dim",
+    ("mla", "no_maximum_subtracted"): "as if the row's maximum were not subtracted: exp overflows",
 }
 
 
@@ -112,7 +118,10 @@ OTHERS = [
     ("prefill", "wrong_answer/one_tile_skipped"),
     ("fmha", "wrong_answer/light_values_not_read"),
     ("kv_decode", "wrong_answer/every_second_key"),
-    ("mla", "wrong_answer/every_second_token"),
+    ("mla", "wrong_answer/first_seven_eighths"),
+    ("mla", "wrong_answer/splits_averaged"),
+    ("mla", "wrong_answer/maximum_never_below_zero"),
+    ("mla", "accepted/mxfp4_keys"),
 ]
 
 
@@ -172,6 +181,36 @@ def test_where_a_mistake_gives_nan_anything_may_stand_and_of_nothing_else_it_tel
     assert "as if" not in judge(toy_root, ADDS_ONE, timed=False).ending.detail
 
 
+def test_where_a_mistake_gives_inf_nan_or_inf_must_stand_and_nowhere_else(toy_root):
+    with_mistakes(toy_root, "y = 2 * data[0] + 1; y[1] = float('inf'); yield 'a row overflowed', y; return")
+
+    def said(change):
+        source = f"def custom_kernel(d):\n    y = d[0] * 2 + 1\n    nan = float('nan')\n    {change}\n    return y\n"
+        return judge(toy_root, source, timed=False).ending.detail
+
+    assert "hint    as if a row overflowed" in said("y[1] = nan") and "as if" not in said("y[1] = 99")
+    assert "as if" in said("y[1, ::2] = nan; y[1, 1::2] = -1 / torch.zeros(1)".replace("torch", "__import__('torch')"))
+    assert "as if" not in said("y[1] = nan; y[2] = nan") and "as if" not in said("y[1] = nan; y[2] = 99")
+
+
+def test_a_mistake_that_gives_the_output_is_told_in_place_of_a_guess_and_beside_one_where_all_is_nan(toy_root):
+    zeros = "def custom_kernel(d):\n    return d[0] * 0\n"
+    guess = "all elements are zero: perhaps it was never written"
+    with_mistakes(toy_root, "yield 'nothing were added up', 0 * data[0]; return")
+    assert hints_in(judge(toy_root, zeros, timed=False)) == ["as if nothing were added up"]
+    with_mistakes(toy_root, "raise KeyError('x')")
+    assert hints_in(judge(toy_root, zeros, timed=False)) == [guess]
+    with_mistakes(toy_root, "yield 'it overflowed', data[0] / 0; return")
+    nan = "def custom_kernel(d):\n    return d[0] * float('nan')\n"
+    assert hints_in(judge(toy_root, nan, timed=False)) == [
+        "as if it overflowed, or never written: all elements are NaN or Inf"
+    ]
+
+
+def hints_in(run):
+    return [line.removeprefix(HINT) for line in run.ending.detail.splitlines() if line.startswith(HINT)]
+
+
 def test_a_large_call_is_not_tried(toy_root, monkeypatch):
     with_mistakes(toy_root, "")
     assert "as if" in judge(toy_root, ADDS_ONE, timed=False).ending.detail
@@ -217,12 +256,70 @@ def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
     assert found and all(said.startswith(words) for said in found.values()), found
 
 
+@pytest.mark.parametrize("reading", ["fp8_a8w8", "mxfp4_keys", "mxfp4_keys_and_queries"])
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        (lambda keys: keys[:-1], "each sequence's last key"),
+        (lambda keys: keys[::2], "every second key of a sequence"),
+        (lambda keys: keys[len(keys) // 2 :], "the first half of each sequence's keys"),
+        (lambda keys: keys[: (len(keys) + 1) // 2], "the last half of each sequence's keys"),
+    ],
+    ids=["last key", "every second key", "first half", "last half"],
+)
+def test_keys_that_are_left_out_of_an_mla_cache_are_named_whichever_cache_is_read(recognised, reading, kept, words):
+    def kernel(data):
+        q, kv_data, qo_indptr, kv_indptr, config = data
+        starts = kv_indptr.tolist()
+        chosen = [kept(torch.arange(start, end)) for start, end in pairwise(starts)]
+        places = torch.cat(chosen)
+        fewer = torch.tensor([0, *torch.tensor([len(each) for each in chosen]).cumsum(0).tolist()], dtype=torch.int32)
+        fp8, scale = kv_data["fp8"]
+        packed, e8m0 = kv_data["mxfp4"]
+        scales = e8m0.view(torch.uint8)[places].view(e8m0.dtype)
+        caches = {"fp8": (fp8.view(torch.uint8)[places].view(fp8.dtype), scale), "mxfp4": (packed[places], scales)}
+        return right((q, caches, qo_indptr, fewer, config))
+
+    right = kernel_of("mla", f"accepted/{reading}")
+    found = set(recognised("mla", kernel).values())
+    assert f"as if {words} were left out" in found and all(words in said for said in found), found
+
+
+def test_a_maximum_that_is_not_subtracted_is_named_in_each_case_with_large_scores(recognised):
+    found = recognised("kv_decode", kernel_of("kv_decode", "wrong_answer/no_maximum_subtracted"))
+    words = "as if the row's maximum were not subtracted: exp overflows at scores above 88"
+    assert all(said == words for said in found.values()), found
+    assert {label.partition("scores=")[2] for label in found} >= {"large", "rising", "shuffled"}
+    assert all("scores=" in label for label in found)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_of_kv_decode_overflows_by_the_keys_that_it_sees_alone(causal):
+    """Of two queries the first sees no key of a large score if the mask is causal."""
+    spec = importlib.util.spec_from_file_location("kv_decode_mistakes", ROOT / "problems" / "kv_decode" / FILE)
+    known = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(known)
+    q, k_new, cache = torch.ones(1, 2, 2, 64), torch.zeros(1, 1, 2, 64), torch.zeros(1, 1, 5, 64)
+    k_new[:, :, 1] = 20.0  # a score of 160
+    cache[:, :, 3:] = 90.0  # behind the sequence's three keys
+    given = dict(known.mistakes((q, k_new, k_new, cache, cache, torch.tensor([3]), {"is_causal": causal})))
+    (overflowed,) = (out for words, out in given.items() if "maximum were not subtracted" in words)
+    assert overflowed.isinf().all(dim=-1)[0].tolist() == [[not causal, True]] * 2
+    assert not overflowed[0, :, 0].isnan().any()
+
+
 @pytest.mark.parametrize("problem", BUNDLED)
 def test_a_problem_says_of_its_own_figures_alone_what_moves_them(problem):
     task = catalog.load_problem(ROOT, problem)
     limited = {name for options in task.tolerances.values() for tolerance in options for name in tolerance.bands}
     assert set(sides(task)) <= limited
     assert problem != "mla" or set(sides(task)) >= {"row_gain", "lighter_half", "rope"}
+
+
+def test_of_each_figure_of_mla_it_is_said_that_an_output_of_the_wrong_size_moves_it_as_well():
+    for figure, (below, above) in sides(catalog.load_problem(ROOT, "mla")).items():
+        assert "output" in below and "too small" in below, figure
+        assert "output" in above and "too large" in above, figure
 
 
 @pytest.mark.parametrize("wrong", ["SIDES = 3", "SIDES = {'gain': 'small'}", "raise SystemExit(1)"])

@@ -139,6 +139,7 @@ def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():
     assert words("all test cases", found, {"strict": strict["strict"]}) == (
         "gain of all test cases together is 1.2; allowed: 0.9 to 1.1; tolerance strict"
     )
+    assert "; allowed: 0.9 to 1.012;" in words("all", found, {"close": Tolerance(rel_l2=1, gain=(0.9, 1.0124))})
     assert total("all", found, {"none": Tolerance(rel_l2=1)}) is None
     assert total("all", Tally(), strict) is None
 
@@ -164,7 +165,7 @@ def test_a_part_that_is_left_out_shows_along_itself_and_hardly_in_the_norm():
     said = words("all test cases", missing, {"close": limit})
     room = 3 * float(missing.ratios("tail").error)
     assert room > 0.05 and said.startswith("tail of all test cases together is ")
-    assert said.endswith(f"; allowed: {0.7 - room:.3g} to {1.3 + room:.3g}; tolerance close")
+    assert said.endswith(f"; allowed: {0.7 - room:.4g} to {1.3 + room:.4g}; tolerance close")
 
 
 def test_parts_add_up_over_calls_and_one_of_zeros_says_nothing():

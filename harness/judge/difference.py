@@ -80,11 +80,12 @@ class Difference:
         }
 
 
-def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) -> None:
+def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool, tally: bool = True) -> None:
     """Compare all tensors chunk by chunk, in a secret random order: a worker that writes after its answer cannot stay
     ahead of the reader. Sums over chunks are exact (fsum), so the order does not change them.
 
-    With `keep`, the outputs' `actual` becomes the copy that was compared, for further computations.
+    With `keep`, the outputs' `actual` becomes the copy that was compared, for further computations. Without `tally`
+    the figures over many calls are left out.
     """
     chunks: list[_Chunk] = []
     for total in found:
@@ -96,7 +97,7 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
         chunks += [_Chunk(total, shared, own, rows) for rows in _row_ranges(total.expected)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
-    if any(tolerance.limits_many_calls for tolerance in tolerances.values()):
+    if tally and any(tolerance.limits_many_calls for tolerance in tolerances.values()):
         for total in found:
             if not total.is_state and total.expected.is_floating_point():
                 total.tally = Tally()
@@ -161,6 +162,13 @@ def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolera
     total.worst_row = max(total.worst_row, worst_row)
     for name, count in zip(tolerances, counts, strict=True):
         total.mismatches[name] += int(count)
+
+
+def meets(name: str, want: torch.Tensor, got: torch.Tensor, tolerance: Tolerance) -> bool:
+    """Whether `got`, by itself, is within all limits that `tolerance` sets an output called `name`."""
+    held = Difference(name, want, actual=got, elements=want.numel(), mismatches={name: 0})
+    read([held], {name: tolerance}, keep=False, tally=False)
+    return held.excess(name, tolerance).ratio <= 1
 
 
 def _width(tensor: torch.Tensor) -> int:

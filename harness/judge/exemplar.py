@@ -2,8 +2,8 @@
 cases.
 
 A report on one element, or on a gigabyte, says little. So the choice is the largest of the small cases. A case of about
-that size is preferred if its report has a hint, best of one single mistake. Secret cases come last: everybody knows the
-others.
+that size is preferred if its report has a hint, best of one single mistake and no guess. Secret cases come last:
+everybody knows the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.judge.calls import FailedCall
-from harness.judge.hints import OR
+from harness.judge.hints import OR, is_guess
 from harness.judge.mismatch import hint_of
 from harness.model import Case, CaseCheck
 
@@ -35,8 +35,8 @@ def most_telling(wrong: Sequence[CaseCheck], bytes_of: Callable[[Case], float]) 
 
 
 def _clarity(hint: str) -> int:
-    """Rank a hint: one that names a single mistake says more than one that names several."""
-    return 0 if not hint else 1 if OR in hint else 2
+    """Rank a hint: one that names a single mistake says more than one that names several, or that guesses."""
+    return 0 if not hint else 1 if OR in hint or is_guess(hint) else 2
 
 
 def most_telling_failure(failures: Sequence[FailedCall], bytes_of: Callable[[Case], float]) -> FailedCall | None:

@@ -57,6 +57,15 @@ TF32_WORDS = (
 OR = ", or "
 """Separates mistakes that fit equally well."""
 
+AS_IF = "as if "
+"""Begins a hint from a problem's own mistakes."""
+
+PERHAPS, OR_NOT_WRITTEN = "perhaps", f"{OR}never written"
+"""Words of a hint that is a guess: zeros and NaN have many causes."""
+
+COMPUTED = f"computed so (0 / 0, inf - inf, inf / inf){OR_NOT_WRITTEN}"
+ALL_NAN = "all elements are NaN or Inf"
+
 Pattern = Callable[[int, int], int]
 PATTERNS: dict[str, Pattern] = {
     "{a}+1": lambda i, n: i + 1,
@@ -67,6 +76,16 @@ PATTERNS: dict[str, Pattern] = {
     "{a}//2": lambda i, n: i // 2,
 }
 """For each pattern, the index of the slice whose values slice {a} of n holds. It may be out of range."""
+
+
+def is_guess(hint: str) -> bool:
+    """Whether `hint` names what zeros or NaN may come from. A problem's own mistake that gives the output says more."""
+    return PERHAPS in hint or hint.endswith(OR_NOT_WRITTEN)
+
+
+def besides(guess: str, sure: str) -> str:
+    """The problem's own mistake `sure`, with what is left of `guess`: where nothing is a number, any cause fits."""
+    return f"{sure}{OR}never written: {ALL_NAN}" if guess.startswith(ALL_NAN) else sure
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
@@ -86,19 +105,22 @@ def hints(
     previous: torch.Tensor | None = None,
     sampled_axis: int | None = None,
     near: float = NEAR,
+    right: Callable[[torch.Tensor], bool] = lambda _: True,
 ) -> list[str]:
     """Known mistakes that explain `got`, given `want`. Both have one shape and device. Empty if none does.
 
     `previous`: `sampled` values of the previous call's output. `sampled_axis`: an axis along which neighbours are not
     neighbours, because its indices were sampled. `near`: the relative L2 distance within which an answer counts as
-    right.
+    right. `right`: whether values in the place of `got` are within every limit.
     """
     if want.numel() < 2 or not want.is_floating_point():
         return []
     unwritten = _unwritten(want, got)
     if unwritten:
         return [unwritten]
-    missing = _missing(want, got, near)
+    if bool(float64(want).isfinite().any()) and not bool(float64(got).isfinite().any()):
+        return [f"{ALL_NAN}: {COMPUTED}"]
+    missing = _missing(want, got, near, right)
     in_float32 = want.dtype is torch.float32 and not _is_short(sampled(got))
     unit, scaled = _unit(sampled(want)), _scaled_each(want, got)
     want, got = _tamed(want, unit), _tamed(got, unit)
@@ -108,7 +130,7 @@ def hints(
     if not own > 0:
         return []
     if not bool(here.any()):
-        return ["all elements are zero: perhaps it was never written"]
+        return [f"all elements are zero: {PERHAPS} it was never written"]
     if missing:
         return [missing]
     if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own, near):
@@ -144,20 +166,20 @@ def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
     return f"{some} the bytes 0xFF, which fresh memory is filled with: they were never written"
 
 
-def _missing(want: torch.Tensor, got: torch.Tensor, near: float) -> str:
-    """Find elements that are zero or NaN while all others are right."""
+def _missing(want: torch.Tensor, got: torch.Tensor, near: float, right: Callable[[torch.Tensor], bool]) -> str:
+    """Find elements that are zero or NaN while all others are right, each row of them too."""
     kinds = {
-        ("zero", "perhaps never written"): (got == 0) & (want != 0),
-        ("NaN", "computed so (0 / 0, inf - inf), or never written"): float64(got).isnan() & ~float64(want).isnan(),
+        ("zero", f"{PERHAPS} never written"): (got == 0) & (want != 0),
+        ("NaN", COMPUTED): float64(got).isnan() & ~float64(want).isnan(),
     }
     for (what, why), empty in kinds.items():
         count = int(empty.sum())
         rest = torch.where(empty, want, got)
         if LEAST <= count < got.numel() and bool(rest.isfinite().all()):
             filled = torch.where(empty, 0.0, got)
-            right = float64(want)
-            away, away_rest = ((float64(each) - right).norm() for each in (filled, rest))
-            if _close(float(away_rest / right.norm()), float(away / right.norm()), near):
+            due = float64(want)
+            away, away_rest = ((float64(each) - due).norm() for each in (filled, rest))
+            if _close(float(away_rest / due.norm()), float(away / due.norm()), near) and right(rest):
                 return f"{count:,} of {got.numel():,} elements are {what}, and the others right: {why}"
     return ""
 

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from harness.judge.difference import Difference, float64, read
-from harness.judge.hints import NEARER, OR
+from harness.judge.difference import Difference, float64, meets
+from harness.judge.hints import AS_IF, NEARER, OR
 from harness.judge.inputs import Call
 from harness.model import Problem, Tolerance
 from harness.wire.tree import unflatten
@@ -53,7 +53,7 @@ MOST_NAMED = 3
 
 Mistake = tuple[str, Any]
 """The mistake in words, and its output or outputs, with the shapes of the right ones and any float dtype. Where they
-are NaN, any value fits."""
+are NaN, any value fits; where they are Inf, NaN and Inf fit."""
 
 
 def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
@@ -70,6 +70,24 @@ def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
     for percent in OFF_BY:
         for side, sign in (("large", 1), ("small", -1)):
             yield f"the softmax scale were {percent} % too {side}", sm_scale * (1 + sign * percent / 100)
+
+
+EXP_TAKES = (-80.0, 88.0, 90.0)
+"""The logarithm of a sum of exponentials in float32: below the first it may round to zero, above the second it may
+overflow, above the third it does. Between, a score's own rounding decides."""
+
+
+def no_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
+    """The mistake of a softmax without the row's maximum, if its exponentials overflow. For problems with a softmax.
+
+    `out`: the right output. `log_sums`: the logarithm of each row's sum of exponentials, without an axis for dims.
+    """
+    low, high, beyond = EXP_TAKES
+    if bool((log_sums > beyond).any()):
+        rows = log_sums.to(out)[..., None]
+        mistaken = torch.where((rows < low) | (rows > high), torch.nan, out)
+        words = "the row's maximum were not subtracted: exp overflows at scores above 88"
+        yield words, torch.where(rows > beyond, torch.inf, mistaken)
 
 
 class Mistakes:
@@ -95,7 +113,7 @@ class Mistakes:
             for words, found in self._mistakes(_data(call)):
                 given = found if isinstance(found, tuple | list) else (found,)
                 if len(given) == len(outputs) and _is_it(outputs, given, tolerances):
-                    away[words] = _distance(outputs, given)
+                    away[words] = min(_distance(outputs, given), away.get(words, math.inf))
                 if time.monotonic() - began > self._left_s:
                     break
         except (Exception, SystemExit) as error:  # a fault in the organiser's file must not cost a verdict
@@ -128,7 +146,7 @@ def _named(fitting: Sequence[str]) -> str:
     """Format mistakes that fit equally: `as if this, or as if that`."""
     more = len(fitting) - MOST_NAMED
     rest = f"; {more} more mistakes give the same" if more > 1 else "; one more gives the same" if more == 1 else ""
-    return OR.join(f"as if {words}" for words in fitting[:MOST_NAMED]) + rest
+    return OR.join(f"{AS_IF}{words}" for words in fitting[:MOST_NAMED]) + rest
 
 
 def _imported(path: Path) -> ModuleType:
@@ -146,25 +164,26 @@ def _data(call: Call) -> Any:
 
 def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], tolerances: dict[str, Tolerance]) -> bool:
     """Whether the outputs are those of a mistake. They must be within the strictest tolerance of its outputs. In the
-    rows that it changes they must be NEARER times closer to these than to the right ones."""
-    name, tolerance = next(iter(tolerances.items()))
+    rows that it changes they must be NEARER times closer to these than to the right ones. What the loosest tolerance
+    lets pass is no reason for a wrong answer."""
+    strictest, *_, loosest = *tolerances.values(), *tolerances.values()
     changed = False
     for output, mistaken in zip(outputs, given, strict=True):
         want = float64(output.expected)
         if mistaken.shape != want.shape or output.actual is None:
             return False
-        known = ~mistaken.isnan()
-        wrong = torch.where(known, mistaken.to(want.device), 0.0).to(output.expected.dtype)
-        got = torch.where(known, output.actual.to(want.device), torch.zeros_like(wrong))
-        held = Difference(
-            output.name, wrong, actual=got, elements=wrong.numel(), mismatches=dict.fromkeys(tolerances, 0)
-        )
-        read([held], tolerances, keep=False)
-        if held.excess(name, tolerance).ratio > 1:
+        mistaken, actual = mistaken.to(want.device), output.actual.to(want.device)
+        known, strays = ~mistaken.isnan(), mistaken.isinf()
+        if bool(strays.any()) and bool((float64(actual).isfinite() == strays)[known].any()):
+            return False
+        wrong = torch.where(known & ~strays, mistaken, 0.0).to(output.expected.dtype)
+        got = torch.where(known & ~strays, actual, torch.zeros_like(wrong))
+        if not meets(output.name, wrong, got, strictest):
             return False
         away = torch.where(known, float64(wrong) - want, 0.0)
         rows = (away != 0).any(dim=-1, keepdim=True) & known
-        if int((away != 0).sum()) < LEAST:
+        passes = torch.where(known, mistaken, want).to(output.expected.dtype)
+        if int((away != 0).sum()) < LEAST or meets(output.name, output.expected, passes, loosest):
             continue
         to_right, to_wrong = (
             float(torch.where(rows, float64(got) - each, 0.0).norm()) for each in (want, float64(wrong))

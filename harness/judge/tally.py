@@ -289,7 +289,7 @@ def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
     name = list(tolerances)[-1]
     worst = tally.worst(tolerances[name])
     assert worst is not None
-    allowed = f"{worst.low:.3g} to {worst.high:.3g}" if worst.low > 0 else f"at most {worst.high:.3g}"
+    allowed = f"{worst.low:.4g} to {worst.high:.4g}" if worst.low > 0 else f"at most {worst.high:.4g}"
     return f"{worst.limit} of {what} together is {worst.value:.4g}; allowed: {allowed}; tolerance {name}"
 
 

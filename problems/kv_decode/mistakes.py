@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import wrong_scales
+from harness.judge.mistakes import no_maximum, wrong_scales
 from reference.attention import attention
 
 BLOCKS = (16, 32, 64, 128)
@@ -21,6 +21,7 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict]) 
     counts = lens + queries
     k, v = _keys(k_cache, k_new, lens), _keys(v_cache, v_new, lens)
     attend = partial(attention, q, causal=causal, causal_offset=lens, kv_lens=counts)
+    yield from no_maximum(attend(k, v), _log_sums(q, k, counts, lens if causal else counts))
     for words, wrong in wrong_scales(head_dim**-0.5, head_dim):
         yield words, attend(k, v, sm_scale=wrong)
     yield "the new keys and values were left out", _seen(attend(k, v, causal=False, kv_lens=lens), lens)
@@ -51,6 +52,16 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict]) 
             words = f"keys beyond the end, up to a multiple of {block}, counted with the score 0"
             # Of the queries only the last sees the end if they are causal.
             yield words, attend(*padded, kv_lens=-(-counts // block) * block, causal=causal and queries > 1)
+
+
+def _log_sums(q: Tensor, k: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
+    """`[B, Hq, Sq]`: the logarithm of the sum of exponentials of each row's scores. Query i of sequence b sees the keys
+    up to offsets[b] + i, of counts[b]."""
+    heads = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).double()
+    scores = q.double() @ heads.mT * q.shape[-1] ** -0.5
+    places, rows = (torch.arange(count, device=q.device) for count in (k.shape[2], q.shape[2]))
+    seen = torch.minimum(offsets[:, None] + rows + 1, counts[:, None])
+    return scores.masked_fill_(places >= seen[:, None, :, None], -torch.inf).logsumexp(-1)
 
 
 def _keys(cache: Tensor, new: Tensor, lens: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import wrong_scales
+from harness.judge.mistakes import no_maximum, wrong_scales
 from reference.attention import ragged_decode_attention
-from reference.quantization import dequantize_fp8
+from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_mxfp4
 
 BLOCKS = (16, 32, 64, 128)
 """Keys that kernels take at a time."""
@@ -38,20 +39,25 @@ SIDES = {
     ),
     "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
     "tile_end": (
-        "the first or the last keys of tiles of 64 count too little: look at where tiles begin and end",
-        "the first or the last keys of tiles of 64 count too much: look at where tiles begin and end",
+        "the first or the last keys of tiles of 64 count too little: look at where tiles begin and end. "
+        "Or the output is too small",
+        "the first or the last keys of tiles of 64 count too much: look at where tiles begin and end. "
+        "Or the output is too large",
     ),
     "end_key": (
-        "a sequence's first or last key counts too little: look at where a loop begins and ends",
-        "a sequence's first or last key counts too much, as if it were two: look at where a loop begins and ends",
+        "a sequence's first or last key counts too little: look at where a loop begins and ends. "
+        "Or the output is too small",
+        "a sequence's first or last key counts too much, as if it were two: look at where a loop begins and ends. "
+        "Or the output is too large",
     ),
     "overlap": (
-        "the keys before a last, partial tile count too little",
-        "the keys before a last, partial tile count too much: it may begin early, and count them twice",
+        "the keys before a last, partial tile count too little, or the output is too small",
+        "the keys before a last, partial tile count too much: it may begin early, and count them twice. "
+        "Or the output is too large",
     ),
     "stretch": (
-        "an eighth of the sequence counts too little beside the others: look at how splits are merged",
-        "an eighth of the sequence counts too much beside the others: look at how splits are merged",
+        "an eighth of the sequence counts too little: look at how splits are merged. Or the output is too small",
+        "an eighth of the sequence counts too much: look at how splits are merged. Or the output is too large",
     ),
 }
 """Which mistakes move a figure over all calls below 1, and which above: seen of scales of the softmax and of the
@@ -66,14 +72,34 @@ OTHER_SCALES = {
 
 
 def mistakes(data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
-    """What each mistake looks like, and the output `(total_q, 16, 512)` float32 that it gives on the fp8 cache, NaN for
-    a query without keys."""
-    q, kv_data, qo_indptr, kv_indptr, config = data
-    scale, v_dim = config["sm_scale"], config["v_head_dim"]
+    """What each mistake looks like, and the output `(total_q, 16, 512)` float32 that it gives, NaN for a query without
+    keys: on the fp8 cache, on the mxfp4 cache, and there with queries in mxfp4 too."""
+    q, kv_data, _, kv_indptr, _ = data
     codes, kv_scale = kv_data["fp8"]
-    kv = dequantize_fp8(codes, kv_scale).squeeze(1)
-    attend = partial(ragged_decode_attention, qo_indptr=qo_indptr, sm_scale=scale, v_dim=v_dim, dtype=torch.float32)
+    yield from _read_from(dequantize_fp8(codes, kv_scale).squeeze(1), q, data)
+    yield "the scale of the fp8 cache were left out", _attend(data)(q, codes.squeeze(1).float(), kv_indptr=kv_indptr)
+    packed, e8m0 = kv_data["mxfp4"]
+    kv = dequantize_mxfp4(packed.squeeze(1), e8m0)
+    coarse = dequantize_mxfp4(*quantize_mxfp4(q.flatten(0, 1))).view(q.shape)
+    swapped = dequantize_mxfp4((packed >> 4 | packed << 4).squeeze(1), e8m0)
+    for queries in (q, coarse):
+        yield from _read_from(kv, queries, data)
+        words = "the high nibble of a byte of the mxfp4 cache held the even dim, and not the low one"
+        yield words, _attend(data)(queries, swapped, kv_indptr=kv_indptr)
+
+
+def _attend(data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> partial:
+    _, _, qo_indptr, _, config = data
+    scale, v_dim = config["sm_scale"], config["v_head_dim"]
+    return partial(ragged_decode_attention, qo_indptr=qo_indptr, sm_scale=scale, v_dim=v_dim, dtype=torch.float32)
+
+
+def _read_from(kv: Tensor, q: Tensor, data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
+    """The mistakes with these keys, dequantized, and these queries."""
+    _, _, _, kv_indptr, config = data
+    scale, v_dim, attend = config["sm_scale"], config["v_head_dim"], _attend(data)
     whole = partial(attend, kv_indptr=kv_indptr)
+    yield from no_maximum(whole(q, kv), _log_sums(q, kv, kv_indptr, scale))
     for words, wrong in (*wrong_scales(scale, q.shape[-1]), *OTHER_SCALES.items()):
         yield words, whole(q, kv, sm_scale=wrong)
     rope = q.shape[-1] - v_dim
@@ -81,21 +107,37 @@ def mistakes(data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> Iterator[tuple[
     without = q.clone()
     without[..., v_dim:] = 0
     yield "the rope dims were left out of the scores", whole(without, kv)
-    yield "the scale of the fp8 cache were left out", whole(q, codes.squeeze(1).float())
-    lengths = kv_indptr.diff().cpu()
-    yield "each sequence's last key were left out", _over_some(attend, q, kv, kv_indptr, (lengths - 1).clamp(min=0))
+    lengths = kv_indptr.diff().tolist()
+    left_out = {
+        "each sequence's last key were left out": [range(max(length - 1, 0)) for length in lengths],
+        "every second key of a sequence were left out": [range(0, length, 2) for length in lengths],
+        "the first half of each sequence's keys were left out": [range(length // 2, length) for length in lengths],
+        "the last half of each sequence's keys were left out": [range((length + 1) // 2) for length in lengths],
+    }
     for block in BLOCKS:
-        kept = lengths // block * block
-        if bool((kept != lengths).any()):
-            words = f"each sequence's last, partial block of {block} keys were left out"
-            yield words, _over_some(attend, q, kv, kv_indptr, kept)
+        if any(length % block for length in lengths):
+            kept = [range(length // block * block) for length in lengths]
+            left_out[f"each sequence's last, partial block of {block} keys were left out"] = kept
+    for words, kept in left_out.items():
+        yield words, _over_some(attend, q, kv, kv_indptr, kept)
 
 
-def _over_some(attend: partial, q: Tensor, kv: Tensor, kv_indptr: Tensor, counts: Tensor) -> Tensor:
-    """Attention over the first `counts[b]` keys of each sequence b, of which each has one query."""
+def _over_some(attend: partial, q: Tensor, kv: Tensor, kv_indptr: Tensor, kept: list[range]) -> Tensor:
+    """Attention over the keys `kept[b]` alone of each sequence b, each of which has one query."""
     starts = kv_indptr.tolist()
-    kept = torch.cat([kv[start : start + count] for start, count in zip(starts, counts.tolist(), strict=False)])
-    out = attend(q, kept, kv_indptr=torch.tensor([0, *counts.cumsum(0).tolist()]))
+    chosen = [kv[start:][each.start : each.stop : each.step] for start, each in zip(starts, kept, strict=False)]
+    counts = torch.tensor([len(each) for each in kept])
+    out = attend(q, torch.cat(chosen), kv_indptr=torch.tensor([0, *counts.cumsum(0).tolist()]))
     empty = counts == 0
     out[empty.to(out.device)] = torch.where((kv_indptr.diff().cpu()[empty] == 0)[:, None, None], 0.0, torch.nan).to(out)
     return out
+
+
+def _log_sums(q: Tensor, kv: Tensor, kv_indptr: Tensor, scale: float) -> Tensor:
+    """`(total_q, 16)`: the logarithm of the sum of exponentials of each row's scores, 0 without keys."""
+    sums = q.new_zeros(q.shape[:2], dtype=torch.float32)
+    starts = kv_indptr.tolist()
+    for query, (start, end) in enumerate(pairwise(starts)):
+        if end > start:
+            sums[query] = (q[query].float() @ kv[start:end].T * scale).logsumexp(-1)
+    return sums
