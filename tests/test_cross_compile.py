@@ -176,6 +176,29 @@ WRONG_HOSTS = {
             count[(1,)](counter, BLOCK=16)
             return counter.tolist()
     """,
+    "pointer_to_the_host": """
+        import torch, triton, triton.language as tl
+
+        @triton.jit
+        def fill(x, BLOCK: tl.constexpr):
+            tl.store(x + tl.arange(0, BLOCK), 1)
+
+        def custom_kernel(data):
+            fill[(1,)](torch.empty(16), BLOCK=16)
+    """,
+    "both_devices": """
+        import torch
+
+        def custom_kernel(data):
+            x = torch.empty(16, device="cuda")
+            return x * torch.ones(16)
+    """,
+    "returned_from_the_host": """
+        import torch
+
+        def custom_kernel(data):
+            return torch.empty(16, device="cuda"), torch.empty(16)
+    """,
     "missing_module": """
         import no_such_module
 
@@ -487,6 +510,9 @@ def test_faults_of_kernels_are_not_faults_of_host_code(documents):
     [
         ("data_dependent", r"item\(\) of a tensor \(int32, shape \(\)\) depends on the data: .* without running", 7),
         ("written_by_a_kernel", r"tolist\(\) of a tensor \(int32, shape \(16,\)\) depends on the data", 11),
+        ("pointer_to_the_host", r"ValueError: .*float32, shape \(16,\).* cannot be accessed from Triton", 8),
+        ("both_devices", r"RuntimeError: Expected all tensors to be on the same device.* \(in mul\)", 5),
+        ("returned_from_the_host", "custom_kernel returns a tensor that is on the host", None),
         ("missing_module", "there is no module called 'no_such_module' here", 1),
         ("network", r"it needs the network \(example.com\), which a submission does not get", 3),
         ("syntax", "SyntaxError", 1),
