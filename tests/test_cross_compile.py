@@ -308,7 +308,27 @@ def custom_kernel(data):
     return x
 '''
 
-AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0}
+OPERATORS = '''
+"""A kernel that an operator of torch launches."""
+import torch, triton, triton.language as tl
+
+@triton.jit
+def one(x, SIZE: tl.constexpr):
+    tl.store(x + tl.arange(0, SIZE), 1)
+
+@torch.library.custom_op("mine::ones", mutates_args={"x"})
+def ones(x: torch.Tensor) -> None:
+    one[(1,)](x, SIZE=64)
+
+ones.register_fake(lambda x: None)
+
+def custom_kernel(data):
+    x = torch.empty(64, device="cuda")
+    torch.ops.mine.ones(x)
+    return x
+'''
+
+AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0, "operators": 0}
 """Files that are compiled three kernels at a time as well, and how many kernels are then compiled by themselves: those
 that host code asks for after it has looked at a compiled one, or in a call that is not its first."""
 
@@ -324,6 +344,8 @@ def documents(tmp_path_factory):
     (folder / "once.py").write_text(ONCE)
     jobs |= {"once": ("prefill", "gfx942", str(folder / "once.py"))}
     (folder / "tuples.py").write_text(TUPLES)
+    (folder / "operators.py").write_text(OPERATORS)
+    jobs |= {"operators": ("prefill", "sm_90", str(folder / "operators.py"))}
     jobs |= {"tuples": ("prefill", "sm_90", str(folder / "tuples.py"))}
     jobs |= {f"{name}, at once": jobs[name] for name in AT_ONCE}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
@@ -386,6 +408,11 @@ def test_a_tuple_is_an_argument_whose_members_have_types_of_their_own(documents)
     (kernel,) = document["kernels"]
     assert kernel["fault"] is None and len(set(kernel["cases"])) == CASES
     assert kernel["arguments"] == {"ends": "(*fp32, 16-aligned; *fp32)", "n": "i32", "sizes": "(i32, 16-aligned; 1)"}
+
+
+def test_what_an_operator_of_torch_launches_is_compiled(documents):
+    (kernel,) = kernels_of(documents["operators"], "one")
+    assert kernel["fault"] is None and len(kernel["cases"]) == CASES == documents["operators"]["launches"]
 
 
 def test_resources_are_read_from_the_code(documents):

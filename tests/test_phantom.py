@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from harness import catalog
+from harness.compile import operators
 from harness.compile.phantom import DataDependent, Phantom, Phantoms
 from harness.judge.reference import Reference
 from harness.machine.device import detect
@@ -206,6 +207,31 @@ def test_a_kernel_is_refused_a_tensor_on_the_host_unless_that_is_pinned_or_empty
             phantoms.launched_with((there, 5, out_of_reach))
     pinned = torch.zeros(4, pin_memory=True)
     phantoms.launched_with((there, 5, None, pinned, pinned[1:], torch.zeros(4).pin_memory(), torch.zeros(0)))
+
+
+def test_an_operator_of_one_s_own_runs_its_implementation_for_the_gpu_not_the_fake_one(phantoms, monkeypatch):
+    monkeypatch.setattr(operators, "upstream_impl", torch.library.Library.impl)
+    monkeypatch.setattr(torch.library.Library, "impl", torch.library.Library.impl)
+    operators.remember()
+    ran = []
+
+    @torch.library.custom_op("podium_test::filled", mutates_args={"x"})
+    def filled(x: torch.Tensor, rows: int, times: int = 3) -> None:
+        ran.append((x.is_cuda, rows, times))
+
+    filled.register_fake(lambda x, rows, times=3: None)
+    library = torch.library.Library("podium_test", "FRAGMENT")
+    library.define("widened(Tensor x, int by=4, *, bool right=True) -> Tensor")
+    library.impl("widened", lambda x, by, right: ran.append((x.is_cuda, by, right)) or x.new_empty(by), "CUDA")
+    library.impl("widened", lambda x, by, right: ran.append("on the host"), "CPU")
+    library._register_fake("widened", lambda x, by=4, right=True: x.new_empty(by))
+    x = torch.zeros(2, device="cuda")
+    filled(x, 5)
+    torch.ops.podium_test.filled(x, 5, times=6)
+    widened = torch.ops.podium_test.widened(x, right=False)
+    torch.ops.podium_test.widened.default(x, 9)
+    assert ran == [(True, 5, 3), (True, 5, 6), (True, 4, False), (True, 9, True)]
+    assert widened.is_cuda and widened.shape == (4,)
 
 
 def test_addresses_are_aligned_distinct_and_move_with_views(phantoms):

@@ -26,6 +26,7 @@ import triton.testing
 from triton.runtime import driver
 
 from harness.chips.targets import TARGETS, Target
+from harness.compile import operators
 from harness.compile.phantom import CUDA, Phantoms
 from harness.compile.triton_compiler import TritonCompiler
 from harness.interpreter.card_driver import CardDriver
@@ -50,6 +51,7 @@ def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
         setattr(torch.cuda, function, value)
     torch.Generator = CudaGenerator  # type: ignore[misc]
     torch.compile = uncompiled  # type: ignore[assignment]
+    operators.remember()
     socket.socket.connect = no_network  # type: ignore[method-assign]
     socket.getaddrinfo = no_network
     driver.set_active(AbsentDriver(target, compiler, phantoms))

@@ -25,7 +25,7 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
-from harness.compile import mixed
+from harness.compile import mixed, operators
 from harness.compile.nested import leaves, rebuilt, replaced
 from harness.interpreter.cuda_on_cpu import means_cuda
 
@@ -121,6 +121,10 @@ class Phantoms(TorchFunctionMode):
             return func(*(self.read(arg, name_of(func)) for arg in args), **kwargs)
         if func is torch.Tensor.cuda or func is torch.Tensor.cpu:
             func, args, kwargs = torch.Tensor.to, (args[0], device), {}
+        own = operators.implementation(func)
+        if own is not None and any(phantom.claimed.type == "cuda" for phantom in phantoms):
+            with self:
+                return own(*args, **kwargs)
         return self.follow(func, args, kwargs, phantoms, device)
 
     def follow(

@@ -93,7 +93,8 @@ class Series:
 class Caller:
     """Makes the calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter.
+    interpreted: whether any call so far ran in Triton's interpreter. launching: the labels of the cases that did.
+    kernels: the names of the kernels.
     emulated: the chip for which a call ran in the emulator, or None. With it: the instructions executed, the seconds of
     compiling and the emulator's remarks. All of these come from the submission's own process.
     emulates: the chip for which the judge set up the emulator, or None. If None, the judge ignores any chip that the
@@ -115,6 +116,8 @@ class Caller:
         self._problem, self._deadline, self._checker = reference.problem, deadline, reference.checker()
         self.constants = Constants()
         self.interpreted, self.emulates = False, emulates
+        self.launching: set[str] = set()
+        self.kernels: set[str] = set()
         self.emulated: str | None = None
         self._claims = False
         self.executed, self.compiling_s = 0, 0.0
@@ -274,6 +277,8 @@ class Caller:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
+        self.launching |= {call.case.label} if answer.reply.launched else set()
+        self.kernels |= set(answer.reply.kernels)
         self._claims |= answer.reply.emulated is not None
         if self.emulates is not None and answer.reply.emulated is not None:
             self.emulated = self.emulates

@@ -44,7 +44,7 @@ from harness.model.value import (
     Text,
     Value,
 )
-from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome
+from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome, through_interpreter
 
 __all__ = [
     "BANDS",
@@ -101,6 +101,7 @@ __all__ = [
     "in_words",
     "of_limit",
     "outcome",
+    "through_interpreter",
     "told_apart",
     "tolerances_met",
 ]

@@ -58,6 +58,11 @@ def all_tests(count: int) -> str:
     return "the one test case" if count == 1 else f"all {count} test cases"
 
 
+def through_interpreter(these: int, count: int) -> str:
+    """What follows `all 4 test cases` if kernels were interpreted in `these` of them."""
+    return (f", {these or 'none'} of them" if these < count else "") + " through Triton's interpreter"
+
+
 def outcome(verdict: Verdict, unranked: str | None) -> str:
     """The verdict in words. `unranked` is the run's reason not to be ranked, if any."""
     return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words

@@ -24,6 +24,7 @@ from harness.worker import gpumode
 from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
+MOST_KERNELS, LONGEST_NAME = 64, 200
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
 _TO_BE_INSTALLED = {"NoCppCompiler", "NotInstalled"}  # no change of the file helps
 _NOT_ITS_FAULT = {"CannotInterpret", "NoDevice", *_TO_BE_INSTALLED}  # it may run elsewhere
@@ -52,6 +53,14 @@ def emulated() -> dict[str, Any]:
     """This process's launches in the emulator: the chip, the number of instructions, and the emulator's remarks."""
     launches = sys.modules.get("harness.emulated.launches")
     return launches.emulated() if launches else {"emulated": None}
+
+
+def observed() -> dict[str, Any]:
+    """What this process has seen of the submission: the kernels that were interpreted, and what a GPU would compute
+    otherwise."""
+    launch = sys.modules.get("harness.interpreter.launch")
+    names = sorted(launch.names)[:MOST_KERNELS] if launch else []
+    return {"kernels": [_storable(name)[:LONGEST_NAME] for name in names]}
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
