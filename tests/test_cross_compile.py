@@ -308,6 +308,27 @@ def custom_kernel(data):
     return x
 '''
 
+DESCRIBED_IN_THE_KERNEL = '''
+"""A kernel that makes a descriptor, for which Triton needs memory on NVIDIA's chips."""
+import torch, triton, triton.language as tl
+
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    described = tl.make_tensor_descriptor(x, shape=[n], strides=[1], block_shape=[BLOCK])
+    tl.store(y + tl.arange(0, BLOCK), described.load([0]))
+
+def custom_kernel(data):
+    x = torch.empty(256, device="cuda")
+    copy[(1,)](x, torch.empty_like(x), 256, BLOCK=256)
+    return x
+'''
+
+ALLOCATORS = {
+    "no allocator": "",
+    "allocator": "triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device='cuda'))",
+    "allocator on the host": "triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8))",
+}
+
 OPERATORS = '''
 """A kernel that an operator of torch launches."""
 import torch, triton, triton.language as tl
@@ -353,6 +374,9 @@ def documents(tmp_path_factory):
     for name, text in WRONG_HOSTS.items():
         (folder / f"{name}.py").write_text(re.sub(r"^ {8}", "", text.strip("\n"), flags=re.MULTILINE))
         jobs[name] = ("prefill", "gfx942", str(folder / f"{name}.py"))
+    for name, text in ALLOCATORS.items():
+        (folder / f"{name}.py").write_text(DESCRIBED_IN_THE_KERNEL + text)
+        jobs |= {f"{name} {target}": ("prefill", target, str(folder / f"{name}.py")) for target in ("gfx942", "sm_90")}
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(CHECKOUT)}
     ran = subprocess.run(
@@ -551,6 +575,20 @@ def test_host_code_that_cannot_be_followed_is_said_so_in_a_line(documents, name,
     found = documents[name]["fault"]
     assert re.match(message, found["message"]) and "\n" not in found["message"]
     assert found["line"] == line
+
+
+@pytest.mark.parametrize(
+    ("name", "on_nvidia"),
+    [
+        ("allocator", None),
+        ("no allocator", "RuntimeError: Kernel requires a runtime memory allocation, but no allocator was set"),
+        ("allocator on the host", "ValueError: Pointer argument (int8, shape (128,)) cannot be accessed from Triton"),
+    ],
+)
+def test_a_kernel_that_makes_descriptors_gets_its_memory_from_triton_s_allocator(documents, name, on_nvidia):
+    assert documents[f"{name} gfx942"]["fault"] is None
+    found = documents[f"{name} sm_90"]["fault"]
+    assert found is None if on_nvidia is None else found["message"].startswith(on_nvidia)
 
 
 def test_kernels_before_a_fault_of_host_code_are_still_there(documents):

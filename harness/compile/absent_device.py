@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 import triton
 import triton.testing
-from triton.runtime import driver
+from triton.runtime import _allocation, driver
 
 from harness.chips.targets import TARGETS, Target
 from harness.compile import operators
@@ -124,10 +124,17 @@ class AbsentDriver(CardDriver):
         return object(), object(), registers, spills, MAX_THREADS
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        scratch_bytes = getattr(metadata, "global_scratch_size", 0) or 0  # AMD's backend has none
+        programs = getattr(metadata, "num_ctas", 1)
+
         def launch(x: int, y: int, z: int, *rest: Any) -> None:
             # The kernel's arguments come after the stream, function, packed metadata, launch metadata and two hooks.
             self.compiler.launched(metadata.hash, (x, y, z))
-            self.phantoms.launched_with(rest[6:])
+            scratch: tuple[Any, ...] = ()
+            if scratch_bytes:  # descriptors made in the kernel lie there; without triton.set_allocator this raises
+                allocate = _allocation._allocator.get()
+                scratch = (allocate(x * y * z * programs * scratch_bytes, metadata.global_scratch_align, rest[0]),)
+            self.phantoms.launched_with((*rest[6:], *scratch))
 
         return launch
 
