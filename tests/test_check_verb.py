@@ -235,6 +235,25 @@ def test_of_a_file_that_hangs_the_verdict_is_told_at_once_and_the_compilers_are_
     assert "given up: the submission hangs in its test cases" in last_line(out) and "not tried  " in out
 
 
+@pytest.mark.parametrize(
+    ("switch", "said"),
+    [
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "; not emulated: TF32 in torch's float32 products"),
+        ("torch.set_float32_matmul_precision('high')", "; not emulated: TF32 in torch's float32 products"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "; not emulated: TF32 in torch's float32 products"),
+        (
+            "torch.backends.cuda.matmul.allow_fp16_accumulation = True",
+            "; not emulated: float16 accumulation in torch's products",
+        ),
+        ("torch.set_float32_matmul_precision('highest')", ""),
+    ],
+)
+def test_what_torch_computes_less_exactly_on_a_gpu_is_named(podium, switch, said):
+    code, out, _ = podium("import torch\n" + TORCH.replace("    return", f"    {switch}\n    return"))
+    assert code == 0
+    assert last_line(out).startswith(f"accepted on CPU (all 2 test cases, within close{said});")
+
+
 def test_a_traceback_names_the_submission_by_its_own_path(podium, toy_root):
     _, out, _ = podium("def custom_kernel(data):\n    raise RuntimeError('my own')\n")
     assert f'File "{toy_root / "mine.py"}", line 2' in out

@@ -157,8 +157,10 @@ def _found_out(trial: Trial, device: Device, timed: bool) -> dict[str, Any]:
         found |= {"emulated": caller.emulated, "emulated_instructions": caller.executed}
         found |= {"emulated_compiling_s": round(caller.compiling_s, 1)}
         found |= {"emulated_remarks": caller.remarks} if caller.remarks else {}
-    if caller.interpreted and not timed:  # not in each stored run: boards list what runs differ in
-        found |= {"interpreted_cases": trial.interpreted_cases, "interpreted_kernels": sorted(caller.kernels)}
+    if not timed:  # not in each stored run: boards list what runs differ in
+        found |= {"interpreted_kernels": sorted(caller.seen.kernels)} if caller.seen.kernels else {}
+        found |= {"interpreted_cases": trial.interpreted_cases} if caller.seen.interpreted else {}
+        found |= {"not_emulated": sorted(caller.seen.inexact)} if caller.seen.inexact else {}
     if device.kind != "cpu" and entrant.clocks.why_not:
         found["worker_timed_because"] = entrant.clocks.why_not
     return found

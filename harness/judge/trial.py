@@ -112,7 +112,7 @@ class Trial:
     @property
     def interpreted_cases(self) -> int:
         """The number of checked cases in which a kernel was interpreted."""
-        return sum(check.case.label in self.entrant.caller.launching for check in self.checks)
+        return sum(check.case.label in self.entrant.caller.seen.launching for check in self.checks)
 
     def run(self, timed: bool, stop_at_first: bool = False, profiles: bool = False) -> None:
         """Run the trial. `profiles`: take profiles instead of timings. Raises Fault if the submission fails, except for

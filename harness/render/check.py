@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from harness.chips.targets import EMULATED_TARGETS
 from harness.command import typed
 from harness.compile.compilation import Flaw
-from harness.model import Verdict, all_tests, through_interpreter
+from harness.model import Verdict, all_tests, not_emulated, through_interpreter
 from harness.render import fit, kernels, left_out
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
@@ -101,7 +101,7 @@ def summary(found: Checkup) -> str:
         how = through_interpreter(interpreted, count) if judgement.interpreted_kernels else ""
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         where = f"accepted (emulated {judgement.emulated})" if judgement.emulated else "accepted on CPU"
-        parts.append(f"{where} ({all_tests(count)}{how}{met})")
+        parts.append(f"{where} ({all_tests(count)}{how}{met}{not_emulated(judgement.not_emulated)})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         where = f"(emulated {judgement.emulated})" if judgement.emulated else "on CPU"
         wrong = judgement.verdict is Verdict.WRONG_ANSWER

@@ -215,6 +215,7 @@ def _judge(
         emulated=run.environment.get("emulated"),
         interpreted_cases=run.environment.get("interpreted_cases", 0),
         interpreted_kernels=tuple(run.environment.get("interpreted_kernels", ())),
+        not_emulated=tuple(run.environment.get("not_emulated", ())),
         remarks=tuple(run.environment.get("emulated_remarks", ())),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):

@@ -56,11 +56,32 @@ def emulated() -> dict[str, Any]:
 
 
 def observed() -> dict[str, Any]:
-    """What this process has seen of the submission: the kernels that were interpreted, and what a GPU would compute
-    otherwise."""
+    """What this process, which has no GPU, has seen of the submission: the kernels that were interpreted, and what a
+    GPU would compute otherwise."""
     launch = sys.modules.get("harness.interpreter.launch")
     names = sorted(launch.names)[:MOST_KERNELS] if launch else []
-    return {"kernels": [_storable(name)[:LONGEST_NAME] for name in names]}
+    return {"kernels": [_storable(name)[:LONGEST_NAME] for name in names], "inexact": _inexact_on_a_gpu()}
+
+
+def _inexact_on_a_gpu() -> list[str]:
+    """The switches of torch that make its matrix products less exact on a GPU, as they are now. A CPU ignores them."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    return [words for words, is_set in LESS_EXACT.items() if _holds(is_set, torch)]
+
+
+LESS_EXACT: dict[str, Callable[[Any], bool]] = {
+    "TF32 in torch's float32 products": lambda torch: torch.backends.cuda.matmul.fp32_precision == "tf32",
+    "float16 accumulation in torch's products": lambda torch: torch.backends.cuda.matmul.allow_fp16_accumulation,
+}
+
+
+def _holds(is_set: Callable[[Any], bool], torch: Any) -> bool:
+    try:
+        return bool(is_set(torch))
+    except Exception:  # a submission can replace any of torch
+        return False
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)

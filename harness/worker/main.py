@@ -109,7 +109,8 @@ class Worker:
         reply = sequences[request["sequence"]](kernel, request, submission.around_call, self._be_ready)
         launches = submission.interpreted_launches()
         told = {"interpreted": launches > 0, "launched": launches > before}
-        return {**reply, **told, **load.observed(), **load.emulated()}
+        observed = load.observed() if self._device_kind == "cpu" else {}
+        return {**reply, **told, **observed, **load.emulated()}
 
     def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
         submission, found = self._submission, {}
