@@ -295,6 +295,19 @@ def test_a_triton_kernel_is_judged_and_compiled_for_every_target(podium):
 
 
 @pytest.mark.slow
+def test_it_is_said_that_an_autotuner_s_first_configuration_alone_was_judged(podium):
+    """Here the second is wrong: it writes zeros."""
+    tuned = "@triton.autotune([triton.Config({'TIMES': 1}), triton.Config({'TIMES': 0})], key=['count'])\n@triton.jit"
+    text = TRITON.replace("@triton.jit", tuned).replace("BLOCK: tl", "TIMES: tl.constexpr, BLOCK: tl")
+    code, out, _ = podium(text.replace("x * FACTOR", "x * FACTOR * TIMES"), "--target", "sm_90")
+    assert code == 0 and last_line(out).endswith("within close); compiles for sm_90"), out
+    line = "Of an autotuner's configurations the first was judged here, the others were only compiled: double_kernel"
+    assert line in out.splitlines()
+    _, out, _ = podium(TRITON, "--target", "sm_90")
+    assert "autotuner" not in out
+
+
+@pytest.mark.slow
 def test_it_is_said_in_how_many_cases_a_kernel_was_interpreted(podium):
     code, out, _ = podium(TRITON.replace("    y = ", "    if x.shape[0] == 3:\n        return x * 2\n    y = "))
     assert code == 0, out

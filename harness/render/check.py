@@ -24,8 +24,16 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found), _next_step(found))
+    notes = (_in_part(found), _remarks(found))
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), *notes, _next_step(found))
     return [*(part for part in told if part), summary(found)]
+
+
+def _in_part(found: Checkup) -> str:
+    """Return a line on the kernels of which not every configuration was judged."""
+    names = ", ".join(found.judged_in_part)
+    of_them = "Of an autotuner's configurations the first was judged here, the others were only compiled: "
+    return of_them + names if names else ""
 
 
 def _remarks(found: Checkup) -> str:

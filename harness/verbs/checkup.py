@@ -103,6 +103,12 @@ class Checkup:
         compiled = dict.fromkeys(kernel.kernel for one in self.compilations if not one.hip for kernel in one.kernels)
         return tuple(name for name in compiled if name not in self.judgement.interpreted_kernels)
 
+    @property
+    def judged_in_part(self) -> tuple[str, ...]:
+        """The names of the kernels of which an autotuner's first configuration alone was judged."""
+        chosen = dict.fromkeys(kernel.kernel for one in self.compilations for kernel in one.kernels if kernel.autotuned)
+        return tuple(name for name in chosen if name in self.judgement.interpreted_kernels)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "problem": self.problem,
