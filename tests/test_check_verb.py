@@ -51,6 +51,8 @@ def custom_kernel(data):
     return y
 """
 
+IMPORTS = "import triton\nimport triton.language as tl"
+
 HIP = '''\
 import torch
 from harness.hip import Module, int32, ptr
@@ -233,6 +235,25 @@ def test_of_a_file_that_hangs_the_verdict_is_told_at_once_and_the_compilers_are_
     assert "given up: the submission hangs in its test cases" in last_line(out) and "not tried  " in out
 
 
+@pytest.mark.parametrize(
+    ("switch", "said"),
+    [
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "; not emulated: TF32 in torch's float32 products"),
+        ("torch.set_float32_matmul_precision('high')", "; not emulated: TF32 in torch's float32 products"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "; not emulated: TF32 in torch's float32 products"),
+        (
+            "torch.backends.cuda.matmul.allow_fp16_accumulation = True",
+            "; not emulated: float16 accumulation in torch's products",
+        ),
+        ("torch.set_float32_matmul_precision('highest')", ""),
+    ],
+)
+def test_what_torch_computes_less_exactly_on_a_gpu_is_named(podium, switch, said):
+    code, out, _ = podium("import torch\n" + TORCH.replace("    return", f"    {switch}\n    return"))
+    assert code == 0
+    assert last_line(out).startswith(f"accepted on CPU (all 2 test cases, within close{said});")
+
+
 def test_a_traceback_names_the_submission_by_its_own_path(podium, toy_root):
     _, out, _ = podium("def custom_kernel(data):\n    raise RuntimeError('my own')\n")
     assert f'File "{toy_root / "mine.py"}", line 2' in out
@@ -271,6 +292,66 @@ def test_a_triton_kernel_is_judged_and_compiled_for_every_target(podium):
     assert len(commands) == 1
     assert max(len(line) for line in out.splitlines()[:-1] if line not in commands) <= 100
     assert "compiling for gfx942, gfx950, gfx1100, sm_90" in err and "compiling for" not in out
+
+
+@pytest.mark.slow
+def test_it_is_said_that_an_autotuner_s_first_configuration_alone_was_judged(podium):
+    """Here the second is wrong: it writes zeros."""
+    tuned = "@triton.autotune([triton.Config({'TIMES': 1}), triton.Config({'TIMES': 0})], key=['count'])\n@triton.jit"
+    text = TRITON.replace("@triton.jit", tuned).replace("BLOCK: tl", "TIMES: tl.constexpr, BLOCK: tl")
+    code, out, _ = podium(text.replace("x * FACTOR", "x * FACTOR * TIMES"), "--target", "sm_90")
+    assert code == 0 and last_line(out).endswith("within close); compiles for sm_90"), out
+    line = "Of an autotuner's configurations the first was judged here, the others were only compiled: double_kernel"
+    assert line in out.splitlines()
+    _, out, _ = podium(TRITON, "--target", "sm_90")
+    assert "autotuner" not in out
+
+
+@pytest.mark.slow
+def test_it_is_said_in_how_many_cases_a_kernel_was_interpreted(podium):
+    code, out, _ = podium(TRITON.replace("    y = ", "    if x.shape[0] == 3:\n        return x * 2\n    y = "))
+    assert code == 0, out
+    assert last_line(out).startswith(
+        "accepted on CPU (all 2 test cases, 1 of them through Triton's interpreter, within close); compiles for gfx942"
+    )
+
+
+@pytest.mark.slow
+def test_a_compiled_kernel_that_no_test_case_launches_is_named(podium):
+    on_cpu = "    if x.device.type == 'cpu':\n        return x * 2\n    y = "
+    code, out, _ = podium(TRITON.replace("    y = ", on_cpu), "--target", "sm_90")
+    assert code == 0, out
+    assert last_line(out) == (
+        "accepted on CPU (all 2 test cases, within close); compiles for sm_90; "
+        "compiled, but launched in no test case here: double_kernel"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        lambda text: text.replace("    y = ", "    if x.device.type != 'cpu':\n        return x * 2\n    y = "),
+        lambda text: text.replace(
+            "import triton\nimport triton.language as tl", "exec('import triton, triton.language as tl')"
+        ),
+    ],
+    ids=["launched on a CPU alone", "imported where nothing sees it"],
+)
+def test_kernels_that_were_judged_and_not_compiled_are_a_flaw(podium, hidden):
+    code, out, _ = podium(hidden(TRITON), "--target", "sm_90")
+    assert code == 11, out
+    assert last_line(out) == (
+        "accepted on CPU (all 2 test cases through Triton's interpreter, within close); not for sm_90: "
+        "double_kernel ran in Triton's interpreter, but no launch was found to compile for this chip"
+    )
+
+
+@pytest.mark.slow
+def test_triton_imported_by_name_is_compiled(podium):
+    by_name = "import importlib\ntriton, tl = map(importlib.import_module, ('triton', 'triton.language'))"
+    code, out, _ = podium(TRITON.replace(IMPORTS, by_name), "--target", "sm_90")
+    assert code == 0 and last_line(out).endswith("within close); compiles for sm_90")
 
 
 @pytest.mark.slow

@@ -176,6 +176,29 @@ WRONG_HOSTS = {
             count[(1,)](counter, BLOCK=16)
             return counter.tolist()
     """,
+    "pointer_to_the_host": """
+        import torch, triton, triton.language as tl
+
+        @triton.jit
+        def fill(x, BLOCK: tl.constexpr):
+            tl.store(x + tl.arange(0, BLOCK), 1)
+
+        def custom_kernel(data):
+            fill[(1,)](torch.empty(16), BLOCK=16)
+    """,
+    "both_devices": """
+        import torch
+
+        def custom_kernel(data):
+            x = torch.empty(16, device="cuda")
+            return x * torch.ones(16)
+    """,
+    "returned_from_the_host": """
+        import torch
+
+        def custom_kernel(data):
+            return torch.empty(16, device="cuda"), torch.empty(16)
+    """,
     "missing_module": """
         import no_such_module
 
@@ -285,7 +308,48 @@ def custom_kernel(data):
     return x
 '''
 
-AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0}
+DESCRIBED_IN_THE_KERNEL = '''
+"""A kernel that makes a descriptor, for which Triton needs memory on NVIDIA's chips."""
+import torch, triton, triton.language as tl
+
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    described = tl.make_tensor_descriptor(x, shape=[n], strides=[1], block_shape=[BLOCK])
+    tl.store(y + tl.arange(0, BLOCK), described.load([0]))
+
+def custom_kernel(data):
+    x = torch.empty(256, device="cuda")
+    copy[(1,)](x, torch.empty_like(x), 256, BLOCK=256)
+    return x
+'''
+
+ALLOCATORS = {
+    "no allocator": "",
+    "allocator": "triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device='cuda'))",
+    "allocator on the host": "triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8))",
+}
+
+OPERATORS = '''
+"""A kernel that an operator of torch launches."""
+import torch, triton, triton.language as tl
+
+@triton.jit
+def one(x, SIZE: tl.constexpr):
+    tl.store(x + tl.arange(0, SIZE), 1)
+
+@torch.library.custom_op("mine::ones", mutates_args={"x"})
+def ones(x: torch.Tensor) -> None:
+    one[(1,)](x, SIZE=64)
+
+ones.register_fake(lambda x: None)
+
+def custom_kernel(data):
+    x = torch.empty(64, device="cuda")
+    torch.ops.mine.ones(x)
+    return x
+'''
+
+AT_ONCE = {"kernels gfx942": 0, "habits sm_90": 1, "once": 0, "operators": 0}
 """Files that are compiled three kernels at a time as well, and how many kernels are then compiled by themselves: those
 that host code asks for after it has looked at a compiled one, or in a call that is not its first."""
 
@@ -301,6 +365,8 @@ def documents(tmp_path_factory):
     (folder / "once.py").write_text(ONCE)
     jobs |= {"once": ("prefill", "gfx942", str(folder / "once.py"))}
     (folder / "tuples.py").write_text(TUPLES)
+    (folder / "operators.py").write_text(OPERATORS)
+    jobs |= {"operators": ("prefill", "sm_90", str(folder / "operators.py"))}
     jobs |= {"tuples": ("prefill", "sm_90", str(folder / "tuples.py"))}
     jobs |= {f"{name}, at once": jobs[name] for name in AT_ONCE}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
@@ -308,6 +374,9 @@ def documents(tmp_path_factory):
     for name, text in WRONG_HOSTS.items():
         (folder / f"{name}.py").write_text(re.sub(r"^ {8}", "", text.strip("\n"), flags=re.MULTILINE))
         jobs[name] = ("prefill", "gfx942", str(folder / f"{name}.py"))
+    for name, text in ALLOCATORS.items():
+        (folder / f"{name}.py").write_text(DESCRIBED_IN_THE_KERNEL + text)
+        jobs |= {f"{name} {target}": ("prefill", target, str(folder / f"{name}.py")) for target in ("gfx942", "sm_90")}
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(CHECKOUT)}
     ran = subprocess.run(
@@ -363,6 +432,11 @@ def test_a_tuple_is_an_argument_whose_members_have_types_of_their_own(documents)
     (kernel,) = document["kernels"]
     assert kernel["fault"] is None and len(set(kernel["cases"])) == CASES
     assert kernel["arguments"] == {"ends": "(*fp32, 16-aligned; *fp32)", "n": "i32", "sizes": "(i32, 16-aligned; 1)"}
+
+
+def test_what_an_operator_of_torch_launches_is_compiled(documents):
+    (kernel,) = kernels_of(documents["operators"], "one")
+    assert kernel["fault"] is None and len(kernel["cases"]) == CASES == documents["operators"]["launches"]
 
 
 def test_resources_are_read_from_the_code(documents):
@@ -487,6 +561,9 @@ def test_faults_of_kernels_are_not_faults_of_host_code(documents):
     [
         ("data_dependent", r"item\(\) of a tensor \(int32, shape \(\)\) depends on the data: .* without running", 7),
         ("written_by_a_kernel", r"tolist\(\) of a tensor \(int32, shape \(16,\)\) depends on the data", 11),
+        ("pointer_to_the_host", r"ValueError: .*float32, shape \(16,\).* cannot be accessed from Triton", 8),
+        ("both_devices", r"RuntimeError: Expected all tensors to be on the same device.* \(in mul\)", 5),
+        ("returned_from_the_host", "custom_kernel returns a tensor that is on the host", None),
         ("missing_module", "there is no module called 'no_such_module' here", 1),
         ("network", r"it needs the network \(example.com\), which a submission does not get", 3),
         ("syntax", "SyntaxError", 1),
@@ -498,6 +575,20 @@ def test_host_code_that_cannot_be_followed_is_said_so_in_a_line(documents, name,
     found = documents[name]["fault"]
     assert re.match(message, found["message"]) and "\n" not in found["message"]
     assert found["line"] == line
+
+
+@pytest.mark.parametrize(
+    ("name", "on_nvidia"),
+    [
+        ("allocator", None),
+        ("no allocator", "RuntimeError: Kernel requires a runtime memory allocation, but no allocator was set"),
+        ("allocator on the host", "ValueError: Pointer argument (int8, shape (128,)) cannot be accessed from Triton"),
+    ],
+)
+def test_a_kernel_that_makes_descriptors_gets_its_memory_from_triton_s_allocator(documents, name, on_nvidia):
+    assert documents[f"{name} gfx942"]["fault"] is None
+    found = documents[f"{name} sm_90"]["fault"]
+    assert found is None if on_nvidia is None else found["message"].startswith(on_nvidia)
 
 
 def test_kernels_before_a_fault_of_host_code_are_still_there(documents):

@@ -2,11 +2,13 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from harness import catalog
+from harness.compile import operators
 from harness.compile.phantom import DataDependent, Phantom, Phantoms
 from harness.judge.reference import Reference
 from harness.machine.device import detect
@@ -149,6 +151,87 @@ def test_what_a_kernel_may_have_written_is_unknown_and_what_it_may_not_is_known(
     with pytest.raises(DataDependent):
         counter.tolist()
     assert lengths.tolist() == [0, 0]
+
+
+TWO_DEVICES = "all tensors to be on the same device"
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda host, there: there * host,
+        lambda host, there: host.add_(there),
+        lambda host, there: torch.add(there, there, out=host),
+        lambda host, there: host[1:2] * there[0],
+        lambda host, there: torch.cat([there, host]),
+        lambda host, there: torch.where(there > 0, there, host),
+        lambda host, there: there.view(1, 4) @ host,
+        lambda host, there: there.gather(0, host.long()),
+        lambda host, there: host[there.long()],
+        lambda host, there: there + torch.empty(4, device="cuda").cpu(),
+        lambda host, there: torch.nn.functional.embedding(host.long(), there.view(2, 2)),
+    ],
+)
+def test_tensors_on_both_devices_are_refused_as_torch_does(phantoms, mix):
+    with pytest.raises(RuntimeError, match=TWO_DEVICES):
+        mix(torch.zeros(4), torch.zeros(4, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("mix", "where"),
+    [
+        (lambda host, there: there * torch.tensor(2.0), "cuda"),
+        (lambda host, there: there.masked_fill(there > 0, torch.tensor(2.0)), "cuda"),
+        (lambda host, there: there[host.long()], "cuda"),
+        (lambda host, there: there[host > 0], "cuda"),
+        (lambda host, there: there.copy_(host), "cuda"),
+        (lambda host, there: host.copy_(there), "cpu"),
+        (lambda host, there: there.__setitem__(slice(2), host[:2]) or there, "cuda"),
+        (lambda host, there: host.type_as(there), "cuda"),
+        (lambda host, there: host.to(there), "cuda"),
+        (lambda host, there: there.to(host), "cpu"),
+        (lambda host, there: host[:1].expand_as(there), "cpu"),
+        (lambda host, there: there.new_tensor([1.0, 2.0]) * there[0], "cuda"),
+        (lambda host, there: host[there[0].long()], "cpu"),
+        (lambda host, there: host[there[0].long()] * host, "cpu"),
+    ],
+)
+def test_what_torch_takes_of_both_devices_is_followed_to_the_right_one(phantoms, mix, where):
+    assert mix(torch.zeros(4), torch.zeros(4, device="cuda")).device.type == where
+
+
+def test_a_kernel_is_refused_a_tensor_on_the_host_unless_that_is_pinned_or_empty(phantoms):
+    there, host = torch.zeros(4, device="cuda"), torch.zeros(4)
+    for out_of_reach in (host, host[1:], torch.tensor(1.0), there.cpu(), (there, host), SimpleNamespace(base=host)):
+        with pytest.raises(ValueError, match="cannot be accessed from Triton \\(cpu tensor\\?\\)"):
+            phantoms.launched_with((there, 5, out_of_reach))
+    pinned = torch.zeros(4, pin_memory=True)
+    phantoms.launched_with((there, 5, None, pinned, pinned[1:], torch.zeros(4).pin_memory(), torch.zeros(0)))
+
+
+def test_an_operator_of_one_s_own_runs_its_implementation_for_the_gpu_not_the_fake_one(phantoms, monkeypatch):
+    monkeypatch.setattr(operators, "upstream_impl", torch.library.Library.impl)
+    monkeypatch.setattr(torch.library.Library, "impl", torch.library.Library.impl)
+    operators.remember()
+    ran = []
+
+    @torch.library.custom_op("podium_test::filled", mutates_args={"x"})
+    def filled(x: torch.Tensor, rows: int, times: int = 3) -> None:
+        ran.append((x.is_cuda, rows, times))
+
+    filled.register_fake(lambda x, rows, times=3: None)
+    library = torch.library.Library("podium_test", "FRAGMENT")
+    library.define("widened(Tensor x, int by=4, *, bool right=True) -> Tensor")
+    library.impl("widened", lambda x, by, right: ran.append((x.is_cuda, by, right)) or x.new_empty(by), "CUDA")
+    library.impl("widened", lambda x, by, right: ran.append("on the host"), "CPU")
+    library._register_fake("widened", lambda x, by=4, right=True: x.new_empty(by))
+    x = torch.zeros(2, device="cuda")
+    filled(x, 5)
+    torch.ops.podium_test.filled(x, 5, times=6)
+    widened = torch.ops.podium_test.widened(x, right=False)
+    torch.ops.podium_test.widened.default(x, 9)
+    assert ran == [(True, 5, 3), (True, 5, 6), (True, 4, False), (True, 9, True)]
+    assert widened.is_cuda and widened.shape == (4,)
 
 
 def test_addresses_are_aligned_distinct_and_move_with_views(phantoms):

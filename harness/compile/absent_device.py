@@ -23,9 +23,10 @@ from typing import Any, NoReturn
 import torch
 import triton
 import triton.testing
-from triton.runtime import driver
+from triton.runtime import _allocation, driver
 
 from harness.chips.targets import TARGETS, Target
+from harness.compile import operators
 from harness.compile.phantom import CUDA, Phantoms
 from harness.compile.triton_compiler import TritonCompiler
 from harness.interpreter.card_driver import CardDriver
@@ -50,6 +51,7 @@ def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
         setattr(torch.cuda, function, value)
     torch.Generator = CudaGenerator  # type: ignore[misc]
     torch.compile = uncompiled  # type: ignore[assignment]
+    operators.remember()
     socket.socket.connect = no_network  # type: ignore[method-assign]
     socket.getaddrinfo = no_network
     driver.set_active(AbsentDriver(target, compiler, phantoms))
@@ -122,10 +124,17 @@ class AbsentDriver(CardDriver):
         return object(), object(), registers, spills, MAX_THREADS
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        scratch_bytes = getattr(metadata, "global_scratch_size", 0) or 0  # AMD's backend has none
+        programs = getattr(metadata, "num_ctas", 1)
+
         def launch(x: int, y: int, z: int, *rest: Any) -> None:
             # The kernel's arguments come after the stream, function, packed metadata, launch metadata and two hooks.
             self.compiler.launched(metadata.hash, (x, y, z))
-            self.phantoms.launched_with(rest[6:])
+            scratch: tuple[Any, ...] = ()
+            if scratch_bytes:  # descriptors made in the kernel lie there; without triton.set_allocator this raises
+                allocate = _allocation._allocator.get()
+                scratch = (allocate(x * y * z * programs * scratch_bytes, metadata.global_scratch_align, rest[0]),)
+            self.phantoms.launched_with((*rest[6:], *scratch))
 
         return launch
 

@@ -56,6 +56,7 @@ class CompiledKernel(Document):
     `arguments`: the type of each argument that is no constexpr, and what Triton knows of its value ("*bf16,
       16-aligned"). `vgprs`, `agprs`, `sgprs`: on AMD only. `registers`: on NVIDIA only. `spills`: registers on AMD,
       bytes on NVIDIA.
+    `autotuned`: an autotuner chooses among several configurations, of which this is one.
     `scratch_bytes`: private memory per thread. `cases`: the labels of the cases that launch it in this configuration;
       none if it was compiled but never launched. Resources are None if `fault` says that there is no code.
     """
@@ -64,6 +65,7 @@ class CompiledKernel(Document):
     line: Line | None = None
     configuration: dict[Said, Scalar] = {}
     arguments: dict[Said, Said] = {}
+    autotuned: bool = False
     cases: tuple[Said, ...] = ()
     vgprs: Count | None = None
     agprs: Count | None = None

@@ -48,6 +48,10 @@ if TYPE_CHECKING:  # imports of torch and Triton must wait until the environment
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 """Environment variables that hide the GPUs of this machine from this process."""
 
+RETURNED_ON_HOST = (
+    "custom_kernel returns a tensor that is on the host (made without device=?); outputs are on the device"
+)
+
 
 def main() -> None:
     arguments = parsed()
@@ -135,6 +139,8 @@ def called(
 ) -> CompileFault | None:
     """Call the submission for every case. Return the first fault of its host code."""
     from harness.compile import fault, telling
+    from harness.compile.nested import leaves
+    from harness.compile.phantom import device_of
     from harness.compile.triton_compiler import NotCompiled
 
     faults = []
@@ -144,7 +150,9 @@ def called(
         data = case.data(phantoms)
         phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
         try:
-            submission.kernel(data)
+            returned = submission.kernel(data)
+            if any(device_of(tensor).type == "cpu" for tensor in leaves(returned)):
+                faults.append(fault.CompileFault(RETURNED_ON_HOST))
         except NotCompiled:
             pass  # the kernel's own entry holds the reason
         except (Exception, SystemExit) as error:

@@ -25,6 +25,7 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
+from harness.compile import mixed, operators
 from harness.compile.nested import leaves, rebuilt, replaced
 from harness.interpreter.cuda_on_cpu import means_cuda
 
@@ -77,10 +78,22 @@ class Phantoms(TorchFunctionMode):
         # (`lasting`). The tensors are kept alive, so that no new storage reuses an old one's identity.
         self.spoilt: dict[int, torch.Tensor] = {}
         self.lasting: dict[int, torch.Tensor] = {}
+        self.pinned: dict[int, torch.Tensor] = {}
+        """Storages on the host that a kernel can access."""
 
     def launched_with(self, arguments: Iterable[Any]) -> None:
-        """Record the launch of a kernel that may have written to any of these arguments."""
-        self.spoil(tensor for tensor in leaves(tuple(arguments)) if storage_of(tensor) not in self.lasting)
+        """Record the launch of a kernel that may have written to any of these arguments, descriptors among them. Raises
+        ValueError as Triton does if one is in the host's memory."""
+        tensors = list(leaves(tuple(getattr(argument, "base", argument) for argument in arguments)))
+        for tensor in filter(self.is_out_of_reach, tensors):
+            what = f"{plain(tensor.dtype)}, shape {tuple(tensor.shape)}"
+            raise ValueError(f"Pointer argument ({what}) cannot be accessed from Triton (cpu tensor?)")
+        self.spoil(tensor for tensor in tensors if storage_of(tensor) not in self.lasting)
+
+    def is_out_of_reach(self, tensor: torch.Tensor) -> bool:
+        """Whether a kernel that is given this tensor cannot access it."""
+        on_host = device_of(tensor).type == "cpu" and tensor.numel() > 0
+        return on_host and tensor.untyped_storage()._cdata not in self.pinned
 
     def keep(self, data: Any) -> None:
         """Declare that no kernel writes to the tensors in `data`, so their values stay known."""
@@ -89,9 +102,11 @@ class Phantoms(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
-        if func is torch.Tensor.pin_memory:
-            return args[0]
+        kwargs = dict(kwargs or {})
+        if kwargs.pop("pin_memory", False) or func is torch.Tensor.pin_memory:
+            pinned = args[0] if func is torch.Tensor.pin_memory else self.__torch_function__(func, types, args, kwargs)
+            self.pinned |= {tensor.untyped_storage()._cdata: tensor for tensor in leaves(pinned)}
+            return pinned
         default = torch.utils._device.CURRENT_DEVICE  # set by `with torch.device()` and torch.set_default_device
         if default is not None and func in CONSTRUCTORS():
             kwargs.setdefault("device", default)
@@ -106,6 +121,10 @@ class Phantoms(TorchFunctionMode):
             return func(*(self.read(arg, name_of(func)) for arg in args), **kwargs)
         if func is torch.Tensor.cuda or func is torch.Tensor.cpu:
             func, args, kwargs = torch.Tensor.to, (args[0], device), {}
+        own = operators.implementation(func)
+        if own is not None and any(phantom.claimed.type == "cuda" for phantom in phantoms):
+            with self:
+                return own(*args, **kwargs)
         return self.follow(func, args, kwargs, phantoms, device)
 
     def follow(
@@ -118,6 +137,7 @@ class Phantoms(TorchFunctionMode):
     ) -> Any:
         """Return the result of `func`: phantoms, with values if they can be known."""
         name = name_of(func)
+        of_result = mixed.device_of_result(func, args, kwargs, device_of)
         written = list(written_to(name, args, kwargs))
         known = not name.startswith(UNKNOWN) and all(self.known(phantom) is not None for phantom in phantoms)
         if written and not any(isinstance(tensor, Phantom) for tensor in written):
@@ -133,7 +153,8 @@ class Phantoms(TorchFunctionMode):
                 shadow = replaced(values, unstored)
         else:
             self.spoil(written)
-        claimed = device or next((x.claimed for x in phantoms if x.ndim), phantoms[0].claimed if phantoms else CUDA)
+        claimed = device or of_result
+        claimed = claimed or next((x.claimed for x in phantoms if x.ndim), phantoms[0].claimed if phantoms else CUDA)
         if device is not None and any(device_of(tensor) != device for tensor in leaves((args, kwargs))):
             # A move between devices is a copy, although both are the meta device and the CPU here.
             shadow = replaced(shadow, unstored)

@@ -44,11 +44,11 @@ def self_check() -> str | None:
     from harness.interpreter import launch
     from harness.interpreter.self_check import first_failure
 
-    before, launch.front_end_first = launch.count, False
+    before, names, launch.front_end_first = launch.count, set(launch.names), False
     try:
         return first_failure()
     finally:
-        launch.count, launch.front_end_first = before, True
+        launch.count, launch.names, launch.front_end_first = before, names, True
 
 
 def launches() -> int:

@@ -41,6 +41,9 @@ OPTIONS = dataclasses.replace(
 )
 
 count = 0
+names: set[str] = set()
+"""The kernels that were launched."""
+
 front_end_first = True
 """False for the kernels of the self-check, which are known to compile."""
 
@@ -55,6 +58,7 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
     """
     global count
     count += not warmup
+    names.update(() if warmup else (self.fn.__name__,))
     patched_in_this_launch.clear()
     extents.launched.append((self, args, kwargs))
     try:

@@ -27,6 +27,7 @@ from harness.judge.null_calls import Constants
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault, Raised
 from harness.judge.seeds import Seeds
+from harness.judge.seen import Seen
 from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.judge.tally import Tally
@@ -96,7 +97,7 @@ class Series:
 class Caller:
     """Makes the calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter.
+    seen: what the submission's own process says of its calls.
     emulated: the chip for which a call ran in the emulator, or None. With it: the instructions executed, the seconds of
     compiling and the emulator's remarks. All of these come from the submission's own process.
     emulates: the chip for which the judge set up the emulator, or None. If None, the judge ignores any chip that the
@@ -117,7 +118,7 @@ class Caller:
         self._reference, self._path, self._device, self._flusher = reference, path, device, flusher
         self._problem, self._deadline, self._checker = reference.problem, deadline, reference.checker()
         self.constants = Constants()
-        self.interpreted, self.emulates = False, emulates
+        self.seen, self.emulates = Seen(), emulates
         self.emulated: str | None = None
         self._claims = False
         self.executed, self.compiling_s = 0, 0.0
@@ -141,13 +142,13 @@ class Caller:
     @property
     def simulated(self) -> bool:
         """Whether a call so far was interpreted or emulated, according to the submission's own process."""
-        return self.interpreted or self.emulated is not None
+        return self.seen.interpreted or self.emulated is not None
 
     @property
     def untimed(self) -> bool:
         """Whether the submission's times mean nothing. Where the judge set up the emulator, the answer is yes whatever
         the process says."""
-        return self.interpreted or self.by_emulator
+        return self.seen.interpreted or self.by_emulator
 
     @property
     def by_emulator(self) -> bool:
@@ -276,7 +277,7 @@ class Caller:
     ) -> tuple[CaseCheck | None, Tally]:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
-        self.interpreted |= answer.reply.interpreted
+        self.seen.note(call.case.label, answer.reply)
         self._claims |= answer.reply.emulated is not None
         if self.emulates is not None and answer.reply.emulated is not None:
             self.emulated = self.emulates

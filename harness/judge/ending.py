@@ -8,7 +8,17 @@ from pathlib import Path
 from harness.judge.exemplar import most_telling
 from harness.judge.reference import Reference
 from harness.judge.trial import Trial
-from harness.model import CaseCheck, Ending, Problem, Submission, Total, Verdict, all_tests, tolerances_met
+from harness.model import (
+    CaseCheck,
+    Ending,
+    Problem,
+    Submission,
+    Total,
+    Verdict,
+    all_tests,
+    through_interpreter,
+    tolerances_met,
+)
 
 
 def ending_of(trial: Trial, reference: Reference) -> Ending:
@@ -30,8 +40,9 @@ def _of_wrong_cases(trial: Trial, failed: Sequence[CaseCheck], reference: Refere
 
 
 def _of_right_ones(trial: Trial) -> Ending:
-    how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
-    how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
+    caller = trial.entrant.caller
+    how = through_interpreter(trial.interpreted_cases, len(trial.checks)) if caller.seen.interpreted else ""
+    how += f" (emulated {caller.emulated})" if caller.emulated else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
     count = len(trial.checks)

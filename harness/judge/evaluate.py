@@ -17,7 +17,6 @@ from harness.judge.baselines import Baselines
 from harness.judge.calls import TWICE
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.ending import ending_of, loosest, named
-from harness.judge.entrant import Entrant
 from harness.judge.marks import unranked_because
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
@@ -99,7 +98,7 @@ def evaluate(
                 for timings in trial.timings
             ]
             ending = ending_of(trial, reference)
-            surroundings |= _found_out(entrant, device)
+            surroundings |= _found_out(trial, device, timed)
         except Fault as fault:
             check_answers(device)  # if the device is gone, the submission is not to blame
             ending = named(fault.ending, entrant.folder, submission)
@@ -151,14 +150,18 @@ def _of_the_problem(problem: Problem, reference: Reference) -> dict[str, Any]:
     return found
 
 
-def _found_out(entrant: Entrant, device: Device) -> dict[str, Any]:
-    """Facts about the device and the emulator that the trial has shown."""
-    caller = entrant.caller
+def _found_out(trial: Trial, device: Device, timed: bool) -> dict[str, Any]:
+    """Facts about the device, the interpreter and the emulator that the trial has shown."""
+    entrant, caller = trial.entrant, trial.entrant.caller
     found: dict[str, Any] = {"null_kernel_ns": caller.constants.launch_ns}
     if caller.emulated:
         found |= {"emulated": caller.emulated, "emulated_instructions": caller.executed}
         found |= {"emulated_compiling_s": round(caller.compiling_s, 1)}
         found |= {"emulated_remarks": caller.remarks} if caller.remarks else {}
+    if not timed:  # not in each stored run: boards list what runs differ in
+        found |= {"interpreted_kernels": sorted(caller.seen.kernels)} if caller.seen.kernels else {}
+        found |= {"interpreted_cases": trial.interpreted_cases} if caller.seen.interpreted else {}
+        found |= {"not_emulated": sorted(caller.seen.inexact)} if caller.seen.inexact else {}
     if device.kind != "cpu" and entrant.clocks.why_not:
         found["worker_timed_because"] = entrant.clocks.why_not
     return found

@@ -77,7 +77,7 @@ def unranked_because(
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return Unranked.UNJUDGED
     holds = {
-        Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.INTERPRETED: trial.entrant.caller.seen.interpreted,
         Unranked.EMULATED: trial.entrant.caller.by_emulator,
         Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),

@@ -63,7 +63,9 @@ class CallReply(_Reply):
     """The worker's answer to a call: where its outputs lie. In the sequence `timed` it also has the worker's own time,
     and the indices of inputs beside which something was written.
 
-    `executed`: instructions in the emulator so far. `compiling_s`: processor seconds of compiling for the emulator.
+    `interpreted`: whether a kernel was, in any call so far. `launched`: whether one was in this call. `kernels`: those
+    of all calls. `inexact`: what a GPU computes less exactly than a CPU, at the submission's wish. `executed`:
+    instructions in the emulator so far. `compiling_s`: processor seconds of compiling for the emulator.
     `remarks`: the emulator's remarks about the kernels.
     """
 
@@ -72,6 +74,9 @@ class CallReply(_Reply):
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=MOST_OUTPUTS)
     interpreted: bool
+    launched: bool = False
+    kernels: list[Annotated[Text, Field(max_length=200)]] = Field(default_factory=list, max_length=64)
+    inexact: list[Annotated[Text, Field(max_length=200)]] = Field(default_factory=list, max_length=8)
     emulated: Annotated[str, AfterValidator(_emulated)] | None = None
     executed: int = Field(default=0, ge=0, lt=1 << 63)
     compiling_s: float = Field(default=0.0, ge=0, lt=1e9)

@@ -109,6 +109,11 @@ class Trial:
         self._expect: Callable[[float], None] | None = None
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
+    @property
+    def interpreted_cases(self) -> int:
+        """The number of checked cases in which a kernel was interpreted."""
+        return sum(check.case.label in self.entrant.caller.seen.launching for check in self.checks)
+
     def run(self, timed: bool, stop_at_first: bool = False, profiles: bool = False) -> None:
         """Run the trial. `profiles`: take profiles instead of timings. Raises Fault if the submission fails, except for
         a wrong answer in a test case."""

@@ -44,7 +44,17 @@ from harness.model.value import (
     Text,
     Value,
 )
-from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome
+from harness.model.verdict import (
+    CaseCheck,
+    Ending,
+    Excess,
+    Total,
+    Verdict,
+    all_tests,
+    not_emulated,
+    outcome,
+    through_interpreter,
+)
 
 __all__ = [
     "BANDS",
@@ -99,8 +109,10 @@ __all__ = [
     "all_tests",
     "case_of",
     "in_words",
+    "not_emulated",
     "of_limit",
     "outcome",
+    "through_interpreter",
     "told_apart",
     "tolerances_met",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 from harness.model.case import Case
 from harness.model.label import Unranked
@@ -56,6 +57,17 @@ class Ending(Value):
 def all_tests(count: int) -> str:
     """`all 4 test cases` or `the one test case`."""
     return "the one test case" if count == 1 else f"all {count} test cases"
+
+
+def through_interpreter(these: int, count: int) -> str:
+    """What follows `all 4 test cases` if kernels were interpreted in `these` of them."""
+    return (f", {these or 'none'} of them" if these < count else "") + " through Triton's interpreter"
+
+
+def not_emulated(what: Iterable[str]) -> str:
+    """`; not emulated: TF32 in torch's float32 products`, or nothing."""
+    words = ", ".join(sorted(what))
+    return f"; not emulated: {words}" if words else ""
 
 
 def outcome(verdict: Verdict, unranked: str | None) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from harness.chips.targets import EMULATED_TARGETS
 from harness.command import typed
 from harness.compile.compilation import Flaw
-from harness.model import Verdict, all_tests
+from harness.model import Verdict, all_tests, not_emulated, through_interpreter
 from harness.render import fit, kernels, left_out
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
 from harness.render.run import totals_of
 from harness.render.verdicts import printed
-from harness.verbs.checkup import Checkup, Judgement
+from harness.verbs.checkup import MOST_NAMED, Checkup, Judgement
 
 
 def parts(found: Checkup, width: int | None = None) -> list[Part]:
@@ -24,8 +24,16 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found), _next_step(found))
+    notes = (_in_part(found), _remarks(found))
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), *notes, _next_step(found))
     return [*(part for part in told if part), summary(found)]
+
+
+def _in_part(found: Checkup) -> str:
+    """Return a line on the kernels of which not every configuration was judged."""
+    names = ", ".join(found.judged_in_part)
+    of_them = "Of an autotuner's configurations the first was judged here, the others were only compiled: "
+    return of_them + names if names else ""
 
 
 def _remarks(found: Checkup) -> str:
@@ -97,10 +105,11 @@ def summary(found: Checkup) -> str:
     bad = [one for one in compilations if one.flaws]
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
-        how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
+        interpreted, count = judgement.interpreted_cases, len(judgement.checks)
+        how = through_interpreter(interpreted, count) if judgement.interpreted_kernels else ""
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         where = f"accepted (emulated {judgement.emulated})" if judgement.emulated else "accepted on CPU"
-        parts.append(f"{where} ({all_tests(len(judgement.checks))}{how}{met})")
+        parts.append(f"{where} ({all_tests(count)}{how}{met}{not_emulated(judgement.not_emulated)})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         where = f"(emulated {judgement.emulated})" if judgement.emulated else "on CPU"
         wrong = judgement.verdict is Verdict.WRONG_ANSWER
@@ -114,6 +123,9 @@ def summary(found: Checkup) -> str:
         not_run = judgement.verdict is Verdict.INFRASTRUCTURE_ERROR and any(one.hip for one in compilations)
         chips = list(dict.fromkeys(good))
         parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(chips))
+        if found.never_run:
+            names = [*found.never_run[:MOST_NAMED], *(["..."] if len(found.never_run) > MOST_NAMED else [])]
+            parts.append(f"compiled, but launched in no test case here: {', '.join(names)}")
         if not_run and (found.chip in chips or "harness.hip" not in found.submission.text):
             parts.append(_of_these(found, judgement.message))
         amd = [chip for chip in chips if chip.startswith("gfx")]

@@ -42,7 +42,7 @@ from harness.model import Case, Device, Problem, Submission, Verdict, tolerances
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
-from harness.verbs.checkup import Checkup, Judgement
+from harness.verbs.checkup import Checkup, Judgement, and_what_ran_uncompiled
 
 PATIENCE_S = 20.0
 """The seconds that a compiler may take for one kernel once the submission has timed out on its test cases."""
@@ -107,6 +107,8 @@ def check(
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
     compilations = tuple(found[job] for job in jobs)
+    if not foreign and (problem.cases.benchmark or problem.cases.test):
+        compilations = and_what_ran_uncompiled(compilations, judgement, asked)
     runnable = _runnable(compilations, submission) if run and not targets else ()
     lacking = how_to_get_offline() if runnable and decoding.available() is not None else None
     return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable, lacking)
@@ -157,6 +159,8 @@ def engines(text: str) -> list[str]:
         return []
     names: set[str] = set()
     for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {node.value} if node.value.replace(".", "_").isidentifier() else set()  # import_module("triton")
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -209,6 +213,9 @@ def _judge(
         totals=run.totals,
         tolerances_met=tolerances_met([*run.checks, *run.totals]) if run.ending.verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),
+        interpreted_cases=run.environment.get("interpreted_cases", 0),
+        interpreted_kernels=tuple(run.environment.get("interpreted_kernels", ())),
+        not_emulated=tuple(run.environment.get("not_emulated", ())),
         remarks=tuple(run.environment.get("emulated_remarks", ())),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.compile.compilation import Compilation
+from harness.compile.compilation import Compilation, Flaw
 from harness.model import CaseCheck, Submission, Text, Total, Value, Verdict
+
+MOST_NAMED = 3
+"""The most kernels that a line names."""
 
 
 class Judgement(Value):
@@ -15,6 +19,8 @@ class Judgement(Value):
     `report`: the mismatch report or traceback. `cases`: the stated cases. `checks`: the cases that were tried, secret
       ones included. `secret_untried`: the number of secret cases that were not tried. `totals`: results over all cases
       together.
+    `interpreted_cases`: in how many of the checks a kernel was interpreted. `interpreted_kernels`: the names of these.
+    `not_emulated`: what a GPU computes less exactly, because the submission asks for that.
     `remarks`: remarks of the emulator, which do not affect the verdict.
     """
 
@@ -28,8 +34,29 @@ class Judgement(Value):
     totals: tuple[Total, ...] = ()
     tolerances_met: Text | None = None
     emulated: Text | None = None
+    interpreted_cases: int = 0
+    interpreted_kernels: tuple[Text, ...] = ()
+    not_emulated: tuple[Text, ...] = ()
     remarks: tuple[Text, ...] = ()
     cached: bool = False
+
+
+def and_what_ran_uncompiled(
+    compilations: Sequence[Compilation], judgement: Judgement, targets: Sequence[str]
+) -> tuple[Compilation, ...]:
+    """Add a flaw for each target for which the host code launched no kernel at all, although kernels were interpreted.
+
+    Then what was judged is not what a GPU runs, or its launches could not be followed.
+    """
+    found = list(compilations)
+    for target in targets if judgement.interpreted_kernels else ():
+        of_it = [one for one in compilations if one.target == target]
+        if not any(one.kernels or one.flaws or one.skipped for one in of_it):
+            ran = ", ".join(judgement.interpreted_kernels[:MOST_NAMED])
+            message = f"{ran} ran in Triton's interpreter, but no launch was found to compile for this chip"
+            flawed = Compilation(target=target, fault=Flaw(message=message))
+            found = [*(one for one in found if one.target != target), flawed]
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -67,6 +94,20 @@ class Checkup:
         if nothing_compiled or (unjudged and not any(found.kernels for found in self.compilations)):
             return Verdict.INFRASTRUCTURE_ERROR.exit_code
         return 0
+
+    @property
+    def never_run(self) -> tuple[str, ...]:
+        """The names of Triton's kernels that were compiled and that no test case launched, if all were judged."""
+        if self.judgement.verdict is not Verdict.ACCEPTED:
+            return ()
+        compiled = dict.fromkeys(kernel.kernel for one in self.compilations if not one.hip for kernel in one.kernels)
+        return tuple(name for name in compiled if name not in self.judgement.interpreted_kernels)
+
+    @property
+    def judged_in_part(self) -> tuple[str, ...]:
+        """The names of the kernels of which an autotuner's first configuration alone was judged."""
+        chosen = dict.fromkeys(kernel.kernel for one in self.compilations for kernel in one.kernels if kernel.autotuned)
+        return tuple(name for name in chosen if name in self.judgement.interpreted_kernels)
 
     def as_json(self) -> dict[str, Any]:
         return {

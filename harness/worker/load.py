@@ -24,6 +24,7 @@ from harness.worker import gpumode
 from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
+MOST_KERNELS, LONGEST_NAME = 64, 200
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
 _TO_BE_INSTALLED = {"NoCppCompiler", "NotInstalled"}  # no change of the file helps
 _NOT_ITS_FAULT = {"CannotInterpret", "NoDevice", *_TO_BE_INSTALLED}  # it may run elsewhere
@@ -52,6 +53,35 @@ def emulated() -> dict[str, Any]:
     """This process's launches in the emulator: the chip, the number of instructions, and the emulator's remarks."""
     launches = sys.modules.get("harness.emulated.launches")
     return launches.emulated() if launches else {"emulated": None}
+
+
+def observed() -> dict[str, Any]:
+    """What this process, which has no GPU, has seen of the submission: the kernels that were interpreted, and what a
+    GPU would compute otherwise."""
+    launch = sys.modules.get("harness.interpreter.launch")
+    names = sorted(launch.names)[:MOST_KERNELS] if launch else []
+    return {"kernels": [_storable(name)[:LONGEST_NAME] for name in names], "inexact": _inexact_on_a_gpu()}
+
+
+def _inexact_on_a_gpu() -> list[str]:
+    """The switches of torch that make its matrix products less exact on a GPU, as they are now. A CPU ignores them."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    return [words for words, is_set in LESS_EXACT.items() if _holds(is_set, torch)]
+
+
+LESS_EXACT: dict[str, Callable[[Any], bool]] = {
+    "TF32 in torch's float32 products": lambda torch: torch.backends.cuda.matmul.fp32_precision == "tf32",
+    "float16 accumulation in torch's products": lambda torch: torch.backends.cuda.matmul.allow_fp16_accumulation,
+}
+
+
+def _holds(is_set: Callable[[Any], bool], torch: Any) -> bool:
+    try:
+        return bool(is_set(torch))
+    except Exception:  # a submission can replace any of torch
+        return False
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)

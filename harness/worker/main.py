@@ -105,8 +105,12 @@ class Worker:
             "armed": calls.armed,
             "timed": calls.timed,
         }
+        before = submission.interpreted_launches()
         reply = sequences[request["sequence"]](kernel, request, submission.around_call, self._be_ready)
-        return {**reply, "interpreted": submission.interpreted_launches() > 0, **load.emulated()}
+        launches = submission.interpreted_launches()
+        told = {"interpreted": launches > 0, "launched": launches > before}
+        observed = load.observed() if self._device_kind == "cpu" else {}
+        return {**reply, **told, **observed, **load.emulated()}
 
     def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
         submission, found = self._submission, {}
