@@ -1,6 +1,7 @@
 """Measures how much room tolerances leave to honest work, and how clearly they refuse wrong work, over many seeds.
 
-    python bench/honest.py [--problem NAME ...] [--seeds 60] [--calls 2] [--benchmarks 1] [-k TEXT ...] [--wrong]
+    python bench/honest.py [--problem NAME ...] [--seeds 60] [--calls 2] [--benchmarks 1] [-k TEXT ...]
+        [--cases TEXT ...] [--wrong]
     python bench/honest.py --device cuda [--jobs 12] ...
 
 On a GPU it runs all bundled files written for it, over the GPU's cases that move at most `--most-mb`, without simulated
@@ -21,7 +22,8 @@ scatter of rows; a value over its limit, for single calls and over all calls, th
 and the least for wrong work; the limit that is nearest, or the furthest behind, in most seeds; and in how many seeds
 the tolerance refuses. For a wrong file it is the loosest tolerance. A figure of a run is that of its worst group. The
 line of JSON also has the `worst_calls`: of each entry the ten single calls nearest to a limit, with limit and case.
-`-k` selects entries with one of some texts in their names.
+`-k` selects entries with one of some texts in their names. `--cases` selects cases with all of some texts in their
+descriptions.
 """
 
 from __future__ import annotations
@@ -108,14 +110,18 @@ def stand(
     entries: Sequence[Entry],
     device: str = "cpu",
     most_bytes: float = math.inf,
+    of_cases: Sequence[str] = (),
 ) -> dict[str, Standing]:
-    """How each entry meets the tolerances in the run of one seed. Entries that are not for the device are left out."""
+    """How each entry meets the tolerances in the run of one seed. Entries that are not for the device are left out.
+    Only calls of cases whose labels contain all of `of_cases` count. Without such a call there is no entry."""
     torch.set_num_threads(1)
     standings = {entry.name: Standing() for entry in entries}
     found = devices.detect(ROOT, device)
     timed = _timed(problem, found, benchmarks)
     for group in dealt(problem, found, seed, timed, calls, whole=True, most_bytes=most_bytes):
         for number, (case, call) in enumerate(group.calls):
+            if not all(text in case.label for text in of_cases):
+                continue
             desk, tolerances = Desk(problem.name, case, call), problem.tolerances_for(case)
             if device != "cpu":
                 torch.cuda.empty_cache()  # other seeds share the GPU's memory
@@ -128,7 +134,7 @@ def stand(
                     del standings[entry.name]
                     continue
                 standings[entry.name].hold(tallied(group.what, number), held, tolerances, outcome)
-    return standings
+    return {name: standing for name, standing in standings.items() if standing.worst}
 
 
 def _timed(problem: Problem, device: Device, benchmarks: int) -> Sequence[Case]:
@@ -221,7 +227,7 @@ def by_group(entry: Entry, standings: Sequence[Standing]) -> dict[str, dict[str,
     """`figures` for each group."""
     found = {}
     for what in standings[0].groups:
-        tallies = [standing.groups[what][0] for standing in standings]
+        tallies = [standing.groups[what][0] for standing in standings if what in standing.groups]
         limits = standings[0].groups[what][1][entry.tolerance]
         over = [excess.ratio for tally in tallies if (excess := tally.excess(limits)) is not None]
         found[what] = {**figures(tallies), "over limit": _span(over)}
@@ -238,6 +244,9 @@ def main() -> None:
     parser.add_argument(
         "-k", nargs="+", default=[""], metavar="TEXT", help="only entries with one of these in their names"
     )
+    parser.add_argument(
+        "--cases", nargs="+", default=[], metavar="TEXT", help="only cases with all of these in their descriptions"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1e9, help="wait no longer for the seeds of one problem")
@@ -252,7 +261,7 @@ def main() -> None:
     with get_context("spawn").Pool(given.jobs) as pool:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
-            asked = name, given.wrong, given.k, given.benchmarks, given.calls, given.device, most_bytes
+            asked = name, given.wrong, given.k, given.benchmarks, given.calls, given.device, most_bytes, given.cases
             runs, faults = _within(given.seconds, pool.imap_unordered(partial(_stand, asked), seeds))
             failed += faults
             passing_too = {entry.name for entry in passing(catalog.load_problem(ROOT, name))}
@@ -301,11 +310,11 @@ def _asked(name: str, is_wrong: bool, texts: Sequence[str], device: str) -> list
     return [entry for entry in found if any(text in entry.name for text in texts)]
 
 
-def _stand(asked: tuple[str, bool, Sequence[str], int, int, str, float], seed: int) -> bytes:
+def _stand(asked: tuple[str, bool, Sequence[str], int, int, str, float, Sequence[str]], seed: int) -> bytes:
     """Returns pickled standings. torch would share each tensor by its own file descriptor, and there are too few."""
-    name, is_wrong, texts, benchmarks, calls, device, most_bytes = asked
+    name, is_wrong, texts, benchmarks, calls, device, most_bytes, of_cases = asked
     entries = _asked(name, is_wrong, texts, device)
-    found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, entries, device, most_bytes)
+    found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, entries, device, most_bytes, of_cases)
     print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
     return pickle.dumps(found)
 

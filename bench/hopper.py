@@ -9,7 +9,7 @@ accumulator are lost, and the order of the dims matters.
 Source: DeepSeek-V3's technical report (arXiv 2412.19437, section 3.5.2): 32 products are shifted to the largest
 exponent, 14 bits of each are added and the rest is cut off, and the accumulator has 14 bits. This model assumes that
 the accumulator is aligned with the products. With that, rope dims that come first cost about as much as seen on an H200
-(problems/mla/calibration.md). It also assumes that the shift goes by the normalised product.
+(problems/mla/rope-dims-last.md). It also assumes that the shift goes by the normalised product.
 """
 
 from __future__ import annotations

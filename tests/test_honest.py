@@ -57,6 +57,14 @@ def in_order(queries, keys, order):
     return hopper.products(order)(queries, keys, 1.0)
 
 
+def test_only_calls_of_the_cases_asked_for_count():
+    problem = catalog.load_problem(ROOT, "fmha")
+    (entry,) = [each for each in honest.honest(problem) if each.name == "accepted/float32_softmax"]
+    (standing,) = honest.stand(problem, 1, 0, 0, [entry], of_cases=["scores=", "head_dim=256"]).values()
+    assert standing.worst_case["float16"].endswith("head_dim=256 kv_seq_len=8 scores=opposed")
+    assert honest.stand(problem, 1, 0, 0, [entry], of_cases=["no such case"]) == {}
+
+
 def one(codes):
     """A row of 576 codes, the first of each 32 as given, for one head or key."""
     row = torch.zeros(18, 32)
