@@ -3,7 +3,8 @@
     described ─► inputs ─┐                               a trusted process describes the problem's inputs
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
-                     ahead           several at a time                     (absent_device, phantom, nested)
+                     ahead           several at a time                     (absent_device, phantom, nested,
+                                                                            mixed, operators)
                      fault           why not
                    inline          HIP and CUDA
                      rehearsal     records their launches
