@@ -10,7 +10,7 @@ import torch
 
 from harness.command import ROOT
 from harness.wire.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, extent, layout
-from harness.worker import transports
+from harness.worker import main, transports
 from harness.worker.transports import POISON_BYTE, CpuTransport, GpuRuntime, GpuTransport
 
 
@@ -234,6 +234,13 @@ def test_what_torch_gives_for_empty_memory_is_poison_at_every_size_from_the_firs
     assert len(found) == 60
     other = [(size, left) for size, left in found if left > 64]
     assert len(other) <= 3, other
+
+
+def test_a_worker_on_a_cpu_keeps_freed_memory_from_its_start_on(monkeypatch):
+    called = []
+    monkeypatch.setattr(main, "keep_freed_memory", lambda: called.append("kept"))
+    main.Worker(None, "cpu", 0)._get_ready()
+    assert called == ["kept"]
 
 
 def test_poison_on_a_gpu_is_there_before_the_clock_starts():
