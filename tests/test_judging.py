@@ -175,7 +175,7 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         unclockable="no" if said["voided"] else "",
         rounds=[Round(copy_ns=1.0, product_ns=1.0, disturbed="hot" if said["unstable"] else None)],
         entrant=SimpleNamespace(
-            caller=SimpleNamespace(interpreted=said["interpreted"], by_emulator=False),
+            caller=SimpleNamespace(seen=SimpleNamespace(interpreted=said["interpreted"]), by_emulator=False),
             skipped=[case] if said["skipped"] else [],
             clocks=SimpleNamespace(whose=ClockOwner.WORKER if said["worker-timed"] else ClockOwner.JUDGE),
         ),
