@@ -109,7 +109,9 @@ def main() -> None:
 
 
 def is_measured(subject: Subject, kind: str) -> bool:
-    return not subject.honest and subject.at_least_ms is not None and subject.on_gpu == (kind != "cpu")
+    """An attack on another problem would not be right on `double`, and has no honest twin."""
+    attacks = not subject.honest and subject.at_least_ms is not None and subject.problem == "double"
+    return attacks and subject.on_gpu == (kind != "cpu")
 
 
 def shortened(subject: Subject, work_ms: float) -> str:
