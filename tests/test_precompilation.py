@@ -151,8 +151,9 @@ BUILDS = """
 def test_a_build_that_was_ended_with_its_process_holds_no_later_one_up(precompilation):
     one = precompilation(BUILDS, count=1)
     one.made.begin()
-    lock = one.home / "cache" / "extensions" / "built" / "lock"
-    await_(one.made, lock.exists)
+    built = one.home / "cache" / "extensions" / "built"
+    lock = built / "lock"
+    await_(one.made, (built / "begun").exists)  # written behind the lock: the next process must not begin as this one
     one.made.close()
     assert lock.exists(), "a killed process leaves it"
     with closing(one.session()) as session:
