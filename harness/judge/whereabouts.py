@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 
 ASK = signal.SIGUSR1
-ANSWER_S, QUIET_S = 2.0, 0.1
-"""How long the answer may take to begin, and the silence after which it counts as complete."""
+ANSWER_S, QUIET_S = 4.0, 0.5
+"""How long the answer may take, and the silence after which it counts as complete. faulthandler writes line by line,
+and a busy machine may pause it in between."""
 
 MAX_BYTES = 64 << 10
 SHOWN = 12
