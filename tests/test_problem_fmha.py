@@ -261,6 +261,14 @@ def test_a_gpu_case_passes_2_to_the_31_elements_and_the_cpu_ones_stay_small():
     assert max(elements(case) for case in problem.cpu.test) <= 2**14
 
 
+def test_every_length_of_the_benchmark_is_tested_with_scores_that_differ():
+    problem = load_problem(ROOT, "fmha")
+    ranked = {case.parameters["kv_seq_len"] for case in problem.cases.benchmark}
+    for cases in (problem.cases, problem.cpu):
+        tested = [case.parameters for case in cases.test if "scores" not in case.parameters]
+        assert {p["kv_seq_len"] for p in tested} >= ranked == {1, 2, 4, 8, 16}
+
+
 def test_batches_of_a_cpu_lie_between_the_smallest_and_the_benchmarks_too():
     sizes = {case.parameters["batch_size"] for case in load_problem(ROOT, "fmha").cpu.test}
     assert sizes >= {1, 2, 3} and {size.bit_length() for size in sizes if 3 < size < 32} == {3, 4, 5}

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import math
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -395,11 +396,21 @@ def test_groups_dims_and_query_counts_span_what_the_readme_states():
         assert any(8 < p["q_seq_len"] < 16 for p in stated)
         assert {p["head_dim"] for p in stated} == {64, 80, 96, 128, 192}
         assert {p["q_seq_len"] for p in stated} >= {1, 3, 5, 7, 16}
+        assert {p["head_dim"] for p in stated if "scores" in p} == {64, 80, 96, 128, 192}
         assert {(p["dtype"], p["scores"]) for p in stated if "scores" in p} >= {
             *((dtype, "rising") for dtype in ("float32", "bfloat16")),
             *((dtype, "large") for dtype in ("float32", "float16")),
             *((dtype, "shuffled") for dtype in ("float32", "float16", "bfloat16")),
         }
+
+
+def test_every_dtype_is_tested_with_every_dim_without_the_mask_and_without_the_append():
+    for cases in (load_problem(ROOT, "kv_decode").cases, load_problem(ROOT, "kv_decode").cpu):
+        stated = [case.parameters for case in cases.test]
+        dtypes = ("float32", "float16", "bfloat16")
+        assert {(p["dtype"], p["head_dim"]) for p in stated} == set(product(dtypes, (64, 80, 96, 128, 192)))
+        assert {p["dtype"] for p in stated if not p["is_causal"] and p["q_seq_len"] > 1} == set(dtypes)
+        assert {p["dtype"] for p in stated if not p["update_cache"]} == set(dtypes)
 
 
 def test_every_case_in_the_problem_file_is_within_the_contract():

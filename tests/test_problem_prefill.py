@@ -158,6 +158,14 @@ def test_groups_span_what_the_readme_states_and_a_benchmarks_length_grows():
 
 
 @pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_scores_that_are_not_moved_come_with_each_mask_and_each_head_dim(cases):
+    plain = [case.parameters for case in cases.test if not {"growth", "scores"} & set(case.parameters)]
+    assert {(p["causal"], p["head_dim"]) for p in plain if p["seq_len"] > 1} == set(
+        itertools.product([False, True], [64, 128])
+    )
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
 def test_several_sequences_come_with_each_mask_and_each_head_dim(cases):
     several = [case.parameters for case in cases.test if case.parameters["batch_size"] > 1]
     assert {(p["causal"], p["head_dim"]) for p in several} == set(itertools.product([False, True], [64, 128]))
