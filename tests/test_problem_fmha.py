@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib.util
+import itertools
 import math
 from pathlib import Path
 
@@ -261,12 +262,13 @@ def test_a_gpu_case_passes_2_to_the_31_elements_and_the_cpu_ones_stay_small():
     assert max(elements(case) for case in problem.cpu.test) <= 2**14
 
 
-def test_every_length_of_the_benchmark_is_tested_with_scores_that_differ():
+@pytest.mark.parametrize("where", ["cases", "cpu"])
+def test_every_ranked_length_comes_with_each_head_dim_and_scores_that_differ(where):
     problem = load_problem(ROOT, "fmha")
+    cases = getattr(problem, where)
+    checked = [case.parameters for case in (*cases.test, *cases.benchmark) if "scores" not in case.parameters]
     ranked = {case.parameters["kv_seq_len"] for case in problem.cases.benchmark}
-    for cases in (problem.cases, problem.cpu):
-        tested = [case.parameters for case in cases.test if "scores" not in case.parameters]
-        assert {p["kv_seq_len"] for p in tested} >= ranked == {1, 2, 4, 8, 16}
+    assert {(p["kv_seq_len"], p["head_dim"]) for p in checked} >= set(itertools.product(ranked, (128, 256)))
 
 
 def test_batches_of_a_cpu_lie_between_the_smallest_and_the_benchmarks_too():

@@ -166,6 +166,14 @@ def test_scores_that_are_not_moved_come_with_each_mask_and_each_head_dim(cases):
 
 
 @pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_scores_past_what_exp_takes_come_with_each_mask_and_each_head_dim(cases):
+    stated = [case.parameters for case in cases.test]
+    a_quarter_more = 1.25  # by so much do some queries' scores rise faster
+    past = [p for p in stated if (p["seq_len"] - 1) // 64 * p.get("growth", 0) * a_quarter_more > 128]
+    assert {(p["causal"], p["head_dim"]) for p in past} == set(itertools.product([False, True], [64, 128]))
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
 def test_several_sequences_come_with_each_mask_and_each_head_dim(cases):
     several = [case.parameters for case in cases.test if case.parameters["batch_size"] > 1]
     assert {(p["causal"], p["head_dim"]) for p in several} == set(itertools.product([False, True], [64, 128]))
