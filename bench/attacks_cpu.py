@@ -8,7 +8,7 @@ the work takes `--work-ms`. Each attack is judged right after an honest twin tha
 problem `double`.
 
 Prints a table with a row per attack: the honest latency and the attack's latency in us, and the gain. The gain is their
-difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 150 us breaks the
+difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 50 us breaks the
 rule. The last columns are without the judge: a loop in the submission's own process that takes perf_counter_ns before
 and after each call, as most harnesses do. A right answer is asked for there too, after the second stamp. An attack on
 the judge's own parts has nothing to attack there, and says `failed` or gains nothing.
@@ -46,7 +46,6 @@ from harness.machine.device import detect  # noqa: E402
 from harness.model import Run  # noqa: E402
 from harness.ranking import stats  # noqa: E402
 
-FLUSH_BYTES = 4 << 20
 RESAMPLINGS = 2000
 SHARE, BOUND_US = bounds.CPU_SHARE, bounds.CPU_NS / 1e3
 HONEST = """
@@ -156,10 +155,8 @@ def checkout(kind: str, calls: int) -> Iterator[Path]:
 def judged(root: Path, kind: str, source: str) -> Run:
     problem, path = catalog.load_problem(root, "double"), root / "submissions" / "attack.py"
     path.write_text(source)
-    device = detect(root, kind)
-    if kind == "cpu":
-        device = device.model_copy(update={"flush_bytes": FLUSH_BYTES})
-    return evaluate(problem, catalog.load_submission(problem, path), device, load_config(root), threads=1)
+    device, submission = detect(root, kind), catalog.load_submission(problem, path)
+    return evaluate(problem, submission, device, load_config(root), threads=1)
 
 
 def alone(source: str, calls: int) -> np.ndarray:

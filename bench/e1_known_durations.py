@@ -41,7 +41,7 @@ if not __package__:
 
 import numpy as np
 
-from bench.experiment import Judging, NoFlush, Raw, judging, measuring, options, outputs, report, toy
+from bench.experiment import Judging, Raw, Untouched, judging, measuring, options, outputs, report, toy
 from harness.judge.clock import Answer
 from harness.judge.session import Session
 from harness.model import Case
@@ -205,8 +205,8 @@ def sample(judge: Judging, session: Session, way: Way, seconds: float, raw: Raw)
     """Take rounds of all durations, in random order, until the time is up; at least one round."""
     end = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
-        flusher = NoFlush() if judge.device.kind == "cpu" else None
-        opened = {target: stack.enter_context(judge.series(way.case(target), flusher)) for target in TARGETS_US}
+        caches = Untouched() if judge.device.kind == "cpu" else None
+        opened = {target: stack.enter_context(judge.series(way.case(target), caches)) for target in TARGETS_US}
         while True:
             for target in random.sample(TARGETS_US, len(TARGETS_US)):
                 for with_events in (False, True) if judge.device.kind != "cpu" else (False,):

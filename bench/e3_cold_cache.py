@@ -37,17 +37,17 @@ if not __package__:
 
 from bench.experiment import (
     Judging,
-    NoFlush,
     Raw,
+    Untouched,
     WriteSweep,
     judging,
     measuring,
     not_measured,
     options,
-    our_flush,
     report,
     toy,
 )
+from harness.judge.caches import caches_of
 from harness.judge.session import Session
 from harness.model import Case, Device
 from harness.ranking.stats import interquartile_mean
@@ -142,7 +142,7 @@ def main() -> None:
 def _measure(judge: Judging, seconds: float, raw: Raw) -> tuple[dict[tuple[int, str], list[float]], float]:
     """Latencies by size and preparation, and the bandwidth of a large read in bytes per second."""
     device: Device = judge.device
-    flushers = {"none": NoFlush(), "write": WriteSweep(device), "ours": our_flush(device)}
+    flushers = {"none": Untouched(), "write": WriteSweep(device), "ours": caches_of(device)}
     latencies: dict[tuple[int, str], list[float]] = {}
     end = time.monotonic() + seconds
     with judge.entrant.session() as session:

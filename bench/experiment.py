@@ -33,6 +33,7 @@ from tabulate import tabulate
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
+from harness.judge.caches import Caches
 from harness.judge.calls import Series
 from harness.judge.clock import Answer, Clock
 from harness.judge.entrant import Entrant
@@ -46,7 +47,6 @@ from harness.machine import device as devices
 from harness.machine.lock import hold
 from harness.model import Case, Device, Manner, Problem, Submission
 from harness.ranking.stats import interquartile_mean
-from harness.wire.flusher import Flusher
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -157,14 +157,14 @@ class Judging:
         return interquartile_mean(self.null_ns) if self.null_ns else self.entrant.caller.constants.of(self.manner)
 
     @contextlib.contextmanager
-    def series(self, case: Case, flusher: Any = None) -> Iterator[Series]:
-        """Calls of `case`. `flusher`: replaces the judge's flush before each call."""
+    def series(self, case: Case, caches: Caches | None = None) -> Iterator[Series]:
+        """Calls of `case`. `caches`: empties them before each call in the judge's place."""
         seeds = Seeds(new_master_seed(), "bench", case)
-        if flusher is None:
+        if caches is None:
             with self.entrant.caller.series(seeds, case) as opened:
                 yield opened
             return
-        dealer, stage = Dealer(self._reference, case, seeds), Stage(self.device, flusher)
+        dealer, stage = Dealer(self._reference, case, seeds), Stage(self.device, caches)
         try:
             yield Series(case, dealer, stage)
         finally:
@@ -250,25 +250,25 @@ def outputs(answer: Answer) -> list[torch.Tensor]:
     return [answer.snapshot.view(span) for span in spans_of(described, [], due)]
 
 
-class NoFlush:
+class Untouched:
     """Leaves the caches as they are."""
 
-    def flush(self) -> None:
+    why_not = ""
+
+    def empty(self, memory: torch.Tensor) -> None:
         pass
 
 
 class WriteSweep:
     """The write sweep of triton.testing.do_bench before a call, in the size of our flush."""
 
+    why_not = ""
+
     def __init__(self, device: Device) -> None:
         self._written = torch.empty(device.flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
 
-    def flush(self) -> None:
+    def empty(self, memory: torch.Tensor) -> None:
         self._written.zero_()
-
-
-def our_flush(device: Device) -> Flusher:
-    return Flusher(device.flush_bytes, device.torch_device)
 
 
 class Children:

@@ -43,6 +43,7 @@ def measure(name: str) -> dict[str, object]:
     """Judge the case a few times in this process and read the peaks from /proc."""
     from harness import catalog
     from harness.judge.assembly import be_a_quiet_neighbour
+    from harness.judge.caches import HostCaches
     from harness.judge.calls import Caller, Series
     from harness.judge.clocks import Clocks
     from harness.judge.reference import Reference
@@ -52,7 +53,6 @@ def measure(name: str) -> dict[str, object]:
     from harness.model import Case, Verdict
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
-    from harness.wire.flusher import Flusher
     from harness.wire.tree import flatten
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
@@ -69,7 +69,7 @@ def measure(name: str) -> dict[str, object]:
     small, large = problem.cpu.test[0], max(problem.cpu.benchmark, key=payload)
     case_bytes = payload(large)
     clock = Clocks(here).for_checks
-    caller = Caller(reference, "", here, Flusher(here.flush_bytes, "cpu"))
+    caller = Caller(reference, "", here, HostCaches())
     submission = ROOT / "submissions" / name / f"{problem.baselines[0]}.py"
     with scratch(submission.read_bytes(), tiers.strongest(here).new_uid()) as folder:
         session = Session(problem, here, folder, 2)

@@ -155,7 +155,7 @@ def test_the_judge_s_stamps_enclose_a_spin_of_known_duration(tmp_path, cpu):
     target = 1000.0
     task = experiment.toy(tmp_path, e1.REFERENCE, [way.case(target).parameters], source)
     with experiment.judging(cpu, *task) as judge, judge.entrant.session() as session:
-        with judge.series(way.case(target), experiment.NoFlush()) as series:
+        with judge.series(way.case(target), experiment.Untouched()) as series:
             taken = judge.take(session, series, 5, read=e1.took_of)
         session.finish()
     assert [took[1] >= target * 1e3 for _, took in taken] == [True] * 5

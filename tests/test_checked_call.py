@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.judge import difference as chunked
 from harness.judge import mismatch
+from harness.judge.caches import HostCaches
 from harness.judge.checked_call import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, scattered
 from harness.judge.reply import CallReply
@@ -26,7 +27,6 @@ from harness.judge.selection import Selection
 from harness.judge.stage import Stage
 from harness.model import Case, Device, Tolerance
 from harness.wire.arena import ALIGNMENT, Arena, extent, room
-from harness.wire.flusher import Flusher
 from harness.wire.tree import flatten
 from harness.worker import calls
 from harness.worker.calls import Calls
@@ -57,7 +57,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     arena = Arena.create(
         room([gaps * ALIGNMENT, *(t.numel() * t.itemsize for t in (*tensors, *expected.values()))]) + spare
     )
-    stage = Stage(CPU, Flusher(1, "cpu"))
+    stage = Stage(CPU, HostCaches())
     stage.set_up(arena, list(zip(tensors, specs)))
     stage.pour()
     worker = Calls("cpu", CpuTransport())

@@ -15,6 +15,7 @@ from test_sandbox import CPU
 from harness import catalog
 from harness.errors import InfrastructureError
 from harness.judge import share
+from harness.judge.caches import HostCaches
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
 from harness.judge.clocks import Clocks
@@ -29,7 +30,6 @@ from harness.model import NO_ISOLATION, Manner, Verdict
 from harness.sandbox import tiers
 from harness.sandbox.leash import Leash
 from harness.sandbox.scratch import scratch
-from harness.wire.flusher import Flusher
 
 ACCEPTED, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
 
@@ -70,7 +70,7 @@ def worker(toy_root):
             stack.callback(session.kill)
             session.prepare()
             session.load(folder / "submission.py")
-            caller = Caller(reference, "x.py", device, Flusher(1 << 10, "cpu"))
+            caller = Caller(reference, "x.py", device, HostCaches())
             series = stack.enter_context(caller.series(Seeds(new_master_seed(), "test", case), case))
             return Worker(session, caller, series)
 
@@ -161,16 +161,13 @@ def test_a_call_that_is_wrong_at_its_end_and_right_a_little_later_was_not_over_a
             subject._caller.put_timed(subject.session, subject._series, Early())
 
 
-def test_caches_are_flushed_before_a_call_that_is_timed_and_left_alone_before_one_that_is_only_checked(
-    worker, monkeypatch
-):
-    subject, clocks, flushed = worker("def custom_kernel(data):\n    return data[0] * 2\n"), Clocks(CPU), []
-    flush = Flusher.flush
-    monkeypatch.setattr(Flusher, "flush", lambda self: (flushed.append(self), flush(self)))
-    for clock, flushes in ((clocks.for_checks, 0), (clocks.of(Manner.STOPPED), 1)):
-        flushed.clear()
-        check, _ = subject._caller.put(subject.session, subject._series, clock, everything=True)
-        assert check.verdict is ACCEPTED and len(flushed) == flushes
+def test_what_lies_in_shared_memory_is_in_no_cache_when_a_call_begins(worker, monkeypatch):
+    subject, emptied = worker("def custom_kernel(data):\n    return data[0] * 2\n"), []
+    monkeypatch.setattr(HostCaches, "empty", lambda self, memory: emptied.append(memory.clone()))
+    check, _ = subject._caller.put(subject.session, subject._series, Clocks(CPU).of(Manner.STOPPED), everything=True)
+    [memory], call = emptied, subject._series.call
+    assert check.verdict is ACCEPTED and memory.nbytes == call.arena.size
+    assert all(torch.equal(spec.over(memory[spec.offset :][: spec.nbytes]), tensor) for tensor, spec in call.places)
 
 
 PATCHED = {
@@ -409,7 +406,7 @@ def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_fo
     monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
     limited(call_s=5)  # it may wake itself before anybody has seen it stop, and is then waited for
     subject = worker(WAKES)
-    monkeypatch.setattr(Flusher, "flush", lambda self: time.sleep(0.1))  # so that its timer ticks meanwhile
+    monkeypatch.setattr(HostCaches, "empty", lambda self, memory: time.sleep(0.1))  # so that its timer ticks meanwhile
     # Where it goes on too soon it has no answer when the judge looks, which ends it.
     with contextlib.suppress(Fault):
         assert subject.call()[1].void is Void.RAN_WHILE_STOPPED

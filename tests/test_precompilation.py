@@ -12,6 +12,7 @@ from test_judging import HONEST, judge
 
 from harness import catalog
 from harness.judge import entrant, worker_program
+from harness.judge.caches import HostCaches
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
 from harness.judge.emulation import EMULATION
@@ -24,7 +25,6 @@ from harness.machine.device import detect
 from harness.model import Verdict
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
-from harness.wire.flusher import Flusher
 
 PATIENCE_S = 300
 KEEPS_WHAT_IT_COMPILES = """
@@ -45,7 +45,7 @@ def precompilation(toy_root):
             problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
             folder = stack.enter_context(scratch(textwrap.dedent(source).encode(), tiers.strongest(device).new_uid()))
             caller, seed = (
-                Caller(Reference(problem, device), "x.py", device, Flusher(1 << 10, "cpu")),
+                Caller(Reference(problem, device), "x.py", device, HostCaches()),
                 new_master_seed(),
             )
             cases = problem.cpu.test

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness.judge.caches import HostCaches
 from harness.judge.inputs import LEAST_GAP, scattered
 from harness.judge.reply import OutputDescription
 from harness.judge.stage import GUARD_BYTES, Span, Stage, misplaced, spans_of
 from harness.model import Device
 from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, extent
-from harness.wire.flusher import Flusher
 
 CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)
 INPUTS = (torch.arange(1.0, 100.0), torch.arange(1, 8), torch.ones(0, 3))
@@ -27,7 +27,7 @@ LOOKED = (
 
 @pytest.fixture
 def stage():
-    return Stage(CPU, Flusher(1, "cpu"))
+    return Stage(CPU, HostCaches())
 
 
 @pytest.fixture

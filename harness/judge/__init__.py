@@ -7,7 +7,7 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
                               ─► checked_call      snapshot against expectation ─► mismatch report, with hints
                               ─► whereabouts       the place in the code where a slow call is
 
-one call      session (the exchange with one worker), stage (its memory), reply, seen, structure, printed,
+one call      session (the exchange with one worker), stage (its memory), caches, reply, seen, structure, printed,
               worker_program
 the clock     clocks (the choice), clock (CPU), sandwich and hold (GPU), worker_clock (where neither works),
               null_calls, clock_calibration, null_worker and offsets (the fixed cost of timing), pace, sitting,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from harness.catalog.config import Sampling
+from harness.judge.caches import Caches, caches_of
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
 from harness.judge.emulation import EMULATION, Emulation
@@ -21,11 +22,10 @@ from harness.judge.spare import Plan, Spare, Started
 from harness.model import Device, Isolation, Submission
 from harness.progress import Narrate
 from harness.sandbox import tiers
-from harness.wire.flusher import Flusher
 
 
 class Assembly:
-    """The objects shared by all submissions that are judged together: clocks, flush buffers, deadline.
+    """The objects shared by all submissions that are judged together: clocks, caches, deadline.
 
     `threads`: how many threads a worker computes in. `pairs`: how many times longer than one evaluation the work may
     take, as for a duel or for baselines. `isolation`: the confinement of all workers (default: the strongest that works
@@ -80,7 +80,7 @@ class Assembly:
                 isolation=self._isolation,
                 emulates=self._emulation.of(submission.text) if self._device.kind == "cpu" else None,
                 clocks=self.clocks,
-                flusher=self.flusher,
+                caches=self.caches,
                 deadline=self._deadline,
                 first=first,
             )
@@ -92,8 +92,8 @@ class Assembly:
         return Clocks(self._device)
 
     @functools.cached_property
-    def flusher(self) -> Flusher:
-        return Flusher(self._device.flush_bytes, self._device.torch_device)
+    def caches(self) -> Caches:
+        return caches_of(self._device)
 
     def null_worker(self) -> NullWorker:
         return NullWorker(

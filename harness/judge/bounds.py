@@ -16,7 +16,7 @@ from harness.judge.sitting import Sitting
 from harness.model import Device, Manner
 
 GPU_SHARE, GPU_NS = 0.02, 300.0
-CPU_SHARE, CPU_NS = 0.05, 150e3
+CPU_SHARE, CPU_NS = 0.05, 50e3
 """The bound on a CPU: a share plus a time. No call counts with less than CPU_NS there: a shorter one could be made to
 seem to take no time."""
 

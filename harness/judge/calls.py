@@ -18,6 +18,7 @@ import torch
 from harness.command import typed
 from harness.errors import InfrastructureError
 from harness.judge import hints, share
+from harness.judge.caches import Caches
 from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.deadline import Deadline
@@ -33,7 +34,6 @@ from harness.judge.stage import Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
 from harness.wire.arena import extent, layout
-from harness.wire.flusher import Flusher
 from harness.wire.tree import flatten
 
 MOST_WITHOUT = 3
@@ -111,11 +111,11 @@ class Caller:
         reference: Reference,
         path: str,
         device: Device,
-        flusher: Flusher,
+        caches: Caches,
         deadline: Deadline | None = None,
         emulates: str | None = None,
     ) -> None:
-        self._reference, self._path, self._device, self._flusher = reference, path, device, flusher
+        self._reference, self._path, self._device, self._caches = reference, path, device, caches
         self._problem, self._deadline, self._checker = reference.problem, deadline, reference.checker()
         self.constants = Constants()
         self.seen, self.emulates = Seen(), emulates
@@ -157,7 +157,7 @@ class Caller:
 
     @contextmanager
     def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
-        dealer, stage = self._reference.dealer(case, seeds), Stage(self._device, self._flusher)
+        dealer, stage = self._reference.dealer(case, seeds), Stage(self._device, self._caches)
         try:
             yield Series(case, dealer, stage)
         finally:

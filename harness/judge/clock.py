@@ -92,13 +92,10 @@ class StopClock:
     only then may the worker describe its outputs.
 
     In a null call the worker stops again at once. That gives the least time that a call takes; this is subtracted and
-    no more. Without `flushes` the caches stay as they are: for calls whose time does not count.
+    no more.
     """
 
     manner = Manner.STOPPED
-
-    def __init__(self, flushes: bool = True) -> None:
-        self._flushes = flushes
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
         session.map(call.arena)
@@ -127,8 +124,7 @@ class StopClock:
         leash.stop()  # the worker's children as well
         before = leash.await_others()
         stage.pour()
-        if self._flushes:
-            stage.flush()
+        stage.flush()
         ran = leash.ran_while_stopped() or (before is not None and leash.others_ran(before))
         began_ns = leash.resume()
         ended_ns = session.await_stop()

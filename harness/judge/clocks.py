@@ -16,10 +16,8 @@ class Clocks:
         self.whose, self.why_not = ClockOwner.JUDGE, ""
         self._clocks: dict[Manner, Clock] = {}
         self._sandwich: Sandwich | None = None
-        self._for_checks: Clock | None = None
         if device.kind == "cpu":
             self._clocks[Manner.STOPPED] = StopClock()
-            self._for_checks = StopClock(flushes=False)  # a flush takes 11 ms, longer than the calls of most test cases
         elif device.kind == "rocm":
             self.give_up("the judge's clock has not been measured on ROCm")
         else:
@@ -47,8 +45,6 @@ class Clocks:
     @property
     def for_checks(self) -> Clock:
         """The clock for calls whose time does not count. Their inputs are there before the call is made."""
-        if self._for_checks is not None:
-            return self._for_checks
         return self.of(Manner.WORKER if self.whose is ClockOwner.WORKER else Manner.STOPPED)
 
     def with_events(self, manner: Manner) -> Clock:

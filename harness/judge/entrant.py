@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.catalog.config import Sampling
 from harness.judge import bounds, pilot
+from harness.judge.caches import Caches
 from harness.judge.calls import TWICE, Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Void
 from harness.judge.clock_calibration import calibrate
@@ -37,7 +38,6 @@ from harness.judge.tally import Tally
 from harness.judge.worker_clock import WorkerClock
 from harness.model import Case, CaseCheck, Device, Isolation, Limits, Problem, Skipped, Submission, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
-from harness.wire.flusher import Flusher
 
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
 """Void calls that a sitting may have: a base, and more for each call wanted. A busy host voids 40 calls in 1 to 2 s."""
@@ -58,7 +58,7 @@ class Unclockable(Exception):
 
 class Entrant:
     """`folder` is a scratch directory that holds the submission. The two entrants of a duel share `clocks` and
-    `flusher`. `first`: a worker that was started already."""
+    `caches`. `first`: a worker that was started already."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Entrant:
         *,
         threads: int,
         clocks: Clocks,
-        flusher: Flusher,
+        caches: Caches,
         deadline: Deadline,
         emulation: Emulation = EMULATION,
         emulates: str | None = None,
@@ -83,7 +83,7 @@ class Entrant:
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._emulation, self.deadline = threads, emulation, deadline
         self.clocks, self._isolation = clocks, isolation
-        self.caller = Caller(reference, submission.path, device, flusher, deadline, emulates)
+        self.caller = Caller(reference, submission.path, device, caches, deadline, emulates)
         self._waiting = first
         self.printed, self._compiles = "", any(word in submission.text for word in COMPILERS)
         self._failures: list[FailedCall] = []

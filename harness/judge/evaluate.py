@@ -98,7 +98,7 @@ def evaluate(
                 for timings in trial.timings
             ]
             ending = ending_of(trial, reference)
-            surroundings |= _found_out(trial, device, timed)
+            surroundings |= _found_out(trial, device, timed, assembly.caches.why_not)
         except Fault as fault:
             check_answers(device)  # if the device is gone, the submission is not to blame
             ending = named(fault.ending, entrant.folder, submission)
@@ -150,7 +150,7 @@ def _of_the_problem(problem: Problem, reference: Reference) -> dict[str, Any]:
     return found
 
 
-def _found_out(trial: Trial, device: Device, timed: bool) -> dict[str, Any]:
+def _found_out(trial: Trial, device: Device, timed: bool, caches_kept_because: str) -> dict[str, Any]:
     """Facts about the device, the interpreter and the emulator that the trial has shown."""
     entrant, caller = trial.entrant, trial.entrant.caller
     found: dict[str, Any] = {"null_kernel_ns": caller.constants.launch_ns}
@@ -164,6 +164,8 @@ def _found_out(trial: Trial, device: Device, timed: bool) -> dict[str, Any]:
         found |= {"not_emulated": sorted(caller.seen.inexact)} if caller.seen.inexact else {}
     if device.kind != "cpu" and entrant.clocks.why_not:
         found["worker_timed_because"] = entrant.clocks.why_not
+    if timed and caches_kept_because:
+        found["caches_kept_because"] = caches_kept_because
     return found
 
 

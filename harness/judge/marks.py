@@ -21,6 +21,9 @@ from harness.model import (
     eligibility,
 )
 
+ROUNDING = 1e-9
+"""The mean of equal times may be so much larger than they are."""
+
 
 def labels(
     timings: Timings,
@@ -42,7 +45,7 @@ def labels(
         Label.VOIDED: run_is_void and void_share(timings.sittings) > eligibility.MOST_VOID,
         Label.WIDE: eligibility.is_wider(latency, most_half_width),
         Label.LATENCY_BOUND: floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns,
-        Label.TOO_SHORT: not on_gpu and latency.latency_ns <= bounds.CPU_NS,
+        Label.TOO_SHORT: not on_gpu and latency.latency_ns <= bounds.CPU_NS * (1 + ROUNDING),
         Label.WORKER_TIMED: pace.manner is Manner.WORKER,
     }
     return tuple(sorted(label for label, holds in earned.items() if holds))

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.judge.caches import Caches
 from harness.judge.difference import bits
 from harness.judge.inputs import Call
 from harness.model import Device
 from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, is_apart, room
-from harness.wire.flusher import Flusher
 
 GUARD_BYTES = 256
 """Bytes checked on either side of each input."""
@@ -81,9 +81,9 @@ class Stage:
     """The stage of one case's calls. `arena` holds the inputs and the outputs that must be copied. A later call with
     larger inputs may replace it."""
 
-    def __init__(self, device: Device, flusher: Flusher) -> None:
+    def __init__(self, device: Device, caches: Caches) -> None:
         self._on_device = device.kind == "cuda"
-        self._flusher = flusher
+        self._caches = caches
         self._poured: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._guards = torch.empty(0, dtype=torch.int64)
         self._kept = torch.empty(0, dtype=torch.uint8)
@@ -119,7 +119,9 @@ class Stage:
             place.copy_(tensor)
 
     def flush(self) -> None:
-        self._flusher.flush()
+        """Empty the caches: all of a GPU's, a CPU's of what is in the arena."""
+        assert self.arena is not None
+        self._caches.empty(self.arena.bytes)
 
     def freeze(self, call: Call) -> Snapshot:
         """Copy the parts of host memory that a call may write: the arena's tail, state, and writable inputs."""

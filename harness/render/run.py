@@ -122,8 +122,10 @@ def score_bound(shown: Run) -> str:
 
 
 def _device(device: Device) -> str:
-    """Return the device's memory, its peaks if known, and how many bytes flush its caches."""
-    told = [f"{device.memory_bytes / 1e9:.4g} GB", f"flushed by {device.flush_bytes / 2**20:.4g} MiB"]
+    """Return the device's memory, its peaks if known, and how many bytes flush a GPU's caches."""
+    told = [f"{device.memory_bytes / 1e9:.4g} GB"]
+    if device.kind != "cpu":
+        told.append(f"flushed by {device.flush_bytes / 2**20:.4g} MiB")
     if device.bandwidth_bytes_per_s is not None:
         told.append(f"{device.bandwidth_bytes_per_s / 1e12:.4g} TB/s")
     told += [f"{name} {peak / 1e12:.4g} TFLOP/s" for name, peak in device.peak_flops_per_s.items()]

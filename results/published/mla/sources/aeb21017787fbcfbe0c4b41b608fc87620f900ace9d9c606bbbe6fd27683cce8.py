@@ -17,17 +17,19 @@ decoding, so a tile's codes are decoded once, for keys and values alike, and wit
     values    the same registers, with bytes of tokens t and t + 8 brought together by two permutations for 8 values,
               and transposed on the way to shared memory (stmatrix). There they are the fp8 instruction's operand.
 
-Steps. Two or three warpgroups decode, each every second or third tile: codes come by TMA two of its tiles ahead, scales
-one. It decodes, scores, and stores values and softmax weights. One more warpgroup multiplies these and adds the tile's
-product to the output in float32; it also asks TMA for the codes to come. The decoders share one running maximum, which
-goes from tile to tile, so that the output has one factor a tile.
+Steps. One to three warpgroups decode, of two or three each every second or third tile: codes come by TMA two of its
+tiles ahead, scales one. It decodes, scores, and stores values and softmax weights. One more warpgroup multiplies these
+and adds the tile's product to the output in float32; it also asks TMA for the codes to come. Several decoders share one
+running maximum, which goes from tile to tile, so that the output has one factor a tile.
 
 The queries are rounded to e4m3 by a scale a head, the weights to e4m3, of which the largest is 256. Keys and values are
 exact while a block's E8M0 byte is 110 to 136, that is for scales from 2^-17 to 2^9; a scale below is taken as 2^-18,
 one above as 2^9.
 
-Tiles. 64 tokens, 18 KiB of codes. One program a multiprocessor: three decoders with 128 registers a thread and 219 KiB
-for many tiles, two with 168 registers and 149 KiB for few, since those start sooner.
+Tiles. 64 tokens, 18 KiB of codes. A multiprocessor has one program of three decoders (128 registers a thread, 219 KiB)
+or of two (168, 149 KiB), or two programs of one (128, 112 KiB). Three decode fastest, two start sooner. With two
+programs one starts and ends while the other decodes: where there are several rounds of programs, that is fastest. A
+model of these times chooses (COSTS).
 
 Short caches, up to 1024 tokens and at least 16 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
 where the device grants clusters of 16. It is that of gluon_fp8.py with other tokens: a cluster shares a sequence, each
@@ -1232,17 +1234,17 @@ def counters(device, stream, splits, batch):
 @functools.cache  # trying all takes longer than the kernel's launch
 def choose(batch, tiles, multiprocessors):
     """How many decoders a program has, and how many programs share the tokens of a sequence of so many tiles: those
-    that take the least time. Programs run in rounds, as many at once as there are places."""
+    that take the least time."""
+    choices = [(decoders, splits) for decoders in FORMS for splits in range(1, min(tiles, MAX_SPLITS) + 1)]
+    return min(choices, key=lambda choice: time_of(batch, tiles, *choice, multiprocessors))
 
-    def time(choice):
-        decoders, splits = choice
-        start, tile, alone = COSTS[decoders]
-        rounds, last = divmod(batch * splits, multiprocessors * FORMS[decoders][0])
-        tiles_each = -(-tiles // splits)
-        took = rounds * (start + tiles_each * tile)
-        if last:
-            took += start + tiles_each * (alone if last <= multiprocessors else tile)
-        merges = 0.0 if splits == 1 else MERGE if rounds + (last > 0) == 1 else LAST_MERGES
-        return took + merges
 
-    return min(((decoders, splits) for decoders in FORMS for splits in range(1, min(tiles, MAX_SPLITS) + 1)), key=time)
+def time_of(batch, tiles, decoders, splits, multiprocessors):
+    """In us, but for what every choice takes. Programs run in rounds, as many at once as there are places."""
+    start, tile, alone = COSTS[decoders]
+    rounds, last = divmod(batch * splits, multiprocessors * FORMS[decoders][0])
+    tiles_each = -(-tiles // splits)
+    took = rounds * (start + tiles_each * tile)
+    if last:
+        took += start + tiles_each * (alone if last <= multiprocessors else tile)
+    return took + (0.0 if splits == 1 else MERGE if rounds + (last > 0) == 1 else LAST_MERGES)
