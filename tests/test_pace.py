@@ -1,11 +1,14 @@
 """How a pilot finds the manner of a case, and what is void, subtracted, trusted: with made-up answers."""
 
 from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from harness.judge import bounds, null_calls
 from harness.judge.clock import Answer, Void
+from harness.judge.clock_calibration import calibrate
 from harness.judge.null_calls import (
     ARM_MARGIN_NS,
     ASKED_LATE_NS,
@@ -364,6 +367,16 @@ class TestTheBound:
         )
         alike = bound(Manner.STOPPED, CPU, found=before, sittings=[as_before])
         assert bound(Manner.STOPPED, CPU, found=before, sittings=[as_before, slowed]) == alike + 25e3
+
+    def test_on_a_cpu_no_more_is_subtracted_than_one_and_a_half_times_what_null_calls_took_before(self, monkeypatch):
+        elapsed_ns = iter([100e3] * 10 + [400e3] * 2)  # not those of a moment at which the machine was busy
+        caller = SimpleNamespace(constants=Constants(), put_null=lambda *_: answer(next(elapsed_ns)))
+        clocks = SimpleNamespace(encloses=False, of=lambda manner: None)
+        null = SimpleNamespace(ready=lambda: None)
+        calibrate(caller, clocks, [SMALL], [], null, lambda *_: nullcontext(), True, print)
+        assert caller.constants.most_null_ns == 150e3 and next(elapsed_ns, None) is None
+        slowed = Sitting(Manner.STOPPED, null_ns=[9e6] * 8, most_null_ns=caller.constants.most_null_ns)
+        assert slowed.subtracted_ns == 150e3
 
     def test_a_cpu_s_has_what_copying_outputs_takes_which_may_be_saved(self):
         copied = bound(Manner.STOPPED, CPU, copied_bytes=1_000_000)

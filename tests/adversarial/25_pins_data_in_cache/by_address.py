@@ -2,7 +2,7 @@
 
 verdict: accepted
 gains nothing: every call's values are new and lie elsewhere, so what was kept is never read again
-seen: "0 of [0-9]+ were there before"
+seen: "(?s)^(?!.*[1-9][0-9]* of ).*0 of [0-9]+ were there before"
 defence: D2, fresh values at a fresh address
 timed: true
 needs: nvidia

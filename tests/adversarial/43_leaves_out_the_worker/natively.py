@@ -1,7 +1,7 @@
 """Does between the two stops nothing but its work, in C and into the shared memory, without any of the worker's own
 steps.
 
-gains nothing: only what the worker's own steps take, 60 to 120 us on a busy machine of two cores
+gains nothing: only what the worker's own steps take, which the bound on a CPU allows for
 seen: "made [1-9][0-9]* calls of its own"
 defence: the judge's clock
 timed: true
