@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.judge.difference import Difference, read
 from harness.judge.tally import Heads, Tally, meaning, total, words
 from harness.model import Tolerance
-from harness.model.problem import BANDS, OF_EACH_CALL, OF_MANY_CALLS
+from harness.model.tolerance import BANDS, OF_EACH_CALL, OF_MANY_CALLS
 
 BAND = Tolerance(rel_l2=0.5, gain=(0.9, 1.1), row_gain=(0.95, 1.05), dim_rel_l2=0.4)
 

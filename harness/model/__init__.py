@@ -1,9 +1,9 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
-               floor, label  ─┴─►  timing   ─┤
-               isolation, pinned ├─►  verdict  ─┤      └─►  eligibility
-                                 └─►  profiled ─┘
+    value  ─►  case, tolerance, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
+               floor, label  ─────────────┴─►  timing   ─┤      └─►  eligibility
+               isolation, pinned  ────────┬─►  verdict  ─┤
+                                          └─►  profiled ─┘
 
 Every type here is immutable. Values are validated where they enter from a file: `catalog` reads problems, `records`
 reads runs. Nothing here imports torch. Names end in their unit: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -24,18 +24,17 @@ from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import DISTURBED, OLDER_SOURCE, Label, Unranked
 from harness.model.pinned import PINNED, Pinned
 from harness.model.problem import (
-    BANDS,
     Device,
     Limits,
     Problem,
     PublishedFigure,
     SampledRows,
     Submission,
-    Tolerance,
 )
 from harness.model.profiled import ProfiledCase, ProfiledPart
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
+from harness.model.tolerance import BANDS, Tolerance
 from harness.model.tolerances_met import in_words, tolerances_met
 from harness.model.value import (
     LONGEST_CALL_S,
