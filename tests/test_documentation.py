@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import harness
-from bench import corruption_page, judged_share, kernel_table
+from bench import corruption_page, judged_share, kernel_table, told_figures
 from harness import catalog, evaluate
 from harness.catalog.config import load_config
 from harness.cli import main
@@ -276,6 +276,10 @@ def test_the_readme_s_figures_are_the_program_s():
 def judged_runs(device="nvidia-h200"):
     runs = map(load_run, sorted((CHECKOUT / "results" / "published").glob(f"*/{device}/*.json")))
     return [run for run in runs if run.clock is ClockOwner.JUDGE]
+
+
+def test_the_figures_in_prose_are_those_of_the_published_runs():
+    assert not told_figures.missing(), "see bench/told_figures.py"
 
 
 def test_the_problems_with_published_runs_are_the_ones_that_are_named():
