@@ -214,7 +214,9 @@ def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did
         bandwidth_bytes_per_s=1e9,
     )  # fmt: skip
     case, constants = Case(parameters={"n": 1}), Constants(launch_ns=launch_ns)
-    reference = SimpleNamespace(cost=lambda case: {"bf16": {"bytes": 4e3, "flops": {}}})  # a floor of 4 us
+    problem = SimpleNamespace(tolerances_for=lambda case: {})
+    cost = {"bf16": {"bytes": 4e3, "flops": {}}}  # a floor of 4 us
+    reference = SimpleNamespace(cost=lambda case: cost, problem=problem)
     of_each = elapsed_ns if isinstance(elapsed_ns, tuple) else (elapsed_ns, elapsed_ns)
     sittings = [Sitting(manner, elapsed_ns=[ns] * 4) for ns in of_each]
     timings = Timings(case, Pace(4, manner, copied=copied), sittings)

@@ -347,6 +347,12 @@ class TestTheBound:
         assert 0 < plain < bound(Manner.SANDWICH, latency_ns=20e3)
         assert plain < bound(Manner.GATED) < bound(Manner.LONG) and bound(Manner.STOPPED) == plain
 
+    def test_where_an_answer_is_a_copy_it_has_what_the_copy_engine_may_move_and_on_a_cpu_there_is_none(self):
+        for device, more_ns in ((GPU, bounds.COPIED_NS), (CPU, 0.0)):
+            pace = Pace(1, Manner.SANDWICH if device is GPU else Manner.STOPPED)
+            computed, copied = (bounds.of(pace, Constants(), device, 10e3, (), copies) for copies in (False, True))
+            assert copied - computed == more_ns
+
     def test_what_a_gate_is_given_back_may_be_a_gift_and_is_in_its_bound(self):
         found = FakeDevice().measured(SMALL, LARGE)
         assert bound(Manner.GATED, found=found) - bound(Manner.GATED) == pytest.approx(9e3)

@@ -1,7 +1,6 @@
 """The bound on a latency: how much less than the truth a submission can make it seem, at most.
 
-Measured with attacks on an H200 and on CPUs (docs/clock-attacks.md). There is one exception: copies of a few MiB by the
-copy engine over PCIe (docs/security.md).
+Measured with attacks on an H200 and on CPUs (docs/clock-attacks.md).
 """
 
 from __future__ import annotations
@@ -28,6 +27,11 @@ CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
 """Time of the worker's own steps for each output after the first, and for the call of a module. A submission that
 avoids these steps saves it: 12 and 65 us with emptied caches (AMD EPYC, 2 busy processors, 2026-11-24)."""
 
+COPIED_NS = 10e3
+"""Added to the bound on a GPU where an answer is a copy. The copy engine moves a part of it while the judge's kernels
+have the device. With 16 of 64 MiB it gained 5.7 us (5.1 to 6.5), with 24 MiB 8.7 us (8.0 to 9.4), but then most answers
+were wrong (H200, 2026-11-29)."""
+
 GATED_NS, LONG_NS = 1e3, 5e3
 """Added to the bound of gated and of long calls. The gate's constant differs by GATED_NS from worker to worker, and may
 be below the sandwich's, which is subtracted where a submission brings a gate about. The word of a long call can be
@@ -35,9 +39,15 @@ written LONG_NS before the call ends (H200, 2026-11-22)."""
 
 
 def of(
-    pace: Pace, constants: Constants, device: Device, latency_ns: float, sittings: Sequence[Sitting]
+    pace: Pace,
+    constants: Constants,
+    device: Device,
+    latency_ns: float,
+    sittings: Sequence[Sitting],
+    copies: bool = False,
 ) -> float | None:
-    """Return the bound in ns on the latency of one case; None if the worker timed it."""
+    """Return the bound in ns on the latency of one case; None if the worker timed it. `copies`: a right answer is a
+    copy of inputs, bit for bit."""
     if pace.manner is Manner.WORKER:
         return None
     if device.kind == "cpu":
@@ -52,4 +62,4 @@ def of(
     gated, long = pace.manner.gated, pace.manner.long
     if long or (gated and pace.own_constant):
         bound_ns += max(constants.of(pace.manner) - constants.of(Manner.SANDWICH), 0.0)
-    return bound_ns + gated * GATED_NS + long * LONG_NS
+    return bound_ns + gated * GATED_NS + long * LONG_NS + copies * COPIED_NS

@@ -22,6 +22,7 @@ def measurement(
     latency = stats.estimate(centres, confidence, sampling.processes)
     floor = roofline.floor(reference.cost(timings.case), device)
     pace, taken = timings.pace, trial.entrant.caller.constants
+    copies = any(tolerance.bitwise for tolerance in reference.problem.tolerances_for(timings.case).values())
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
@@ -29,7 +30,7 @@ def measurement(
         floor=floor,
         labels=marks.labels(timings, trial, latency, floor, device, sampling.most_half_width),
         manner=pace.manner,
-        bound_ns=bounds.of(pace, taken, device, latency.latency_ns, timings.sittings),
+        bound_ns=bounds.of(pace, taken, device, latency.latency_ns, timings.sittings, copies),
         inside_ns=pace.inside_ns,
         voids={void.value: count for void, count in sorted(timings.voids.items())},
     )
