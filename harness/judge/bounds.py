@@ -25,7 +25,8 @@ ms for 16.8 MB (AMD EPYC, 2026-11-22)."""
 
 CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
 """Time of the worker's own steps for each output after the first, and for the call of a module. A submission that
-avoids these steps saves it: 12 and 65 us with emptied caches (AMD EPYC, 2 busy processors, 2026-11-24)."""
+avoids these steps saves it: 12 and 65 us when all caches were emptied (AMD EPYC, 2 busy processors, 2026-11-24), and
+less since then."""
 
 COPIED_NS = 10e3
 """Added to the bound on a GPU where an answer is a copy. The copy engine moves a part of it while the judge's kernels
