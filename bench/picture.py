@@ -1,4 +1,5 @@
 """Makes the pictures of the board in README: docs/board.png and docs/board-dark.png, from the published runs.
+Writes the runs that they show to docs/board.json: a test says when that is no longer what is published.
 
 The board is for the problem's revision of the latest published run.
 
@@ -10,6 +11,7 @@ Needs Chromium (Debian and Ubuntu: apt install chromium) and playwright, which `
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from harness.render import html
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = {"width": 1100, "height": 980}
+SHOWN = ROOT / "docs" / "board.json"
 PICTURES = {"light": ROOT / "docs" / "board.png", "dark": ROOT / "docs" / "board-dark.png"}
 
 
@@ -52,6 +55,12 @@ def main() -> None:
             page.screenshot(path=path)
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
         browser.close()
+    SHOWN.write_text(json.dumps({"problem": problem.name, "runs": published(problem.name)}, indent=1) + "\n")
+
+
+def published(problem: str) -> list[str]:
+    """The ids of the published runs of a problem, on any device."""
+    return sorted(load_run(path).id for path in (ROOT / "results" / "published" / problem).glob("*/*.json"))
 
 
 def as_judged(problem: Problem) -> Problem:

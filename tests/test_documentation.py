@@ -402,6 +402,12 @@ def test_the_pictures_are_small_and_are_pictures():
         assert content.startswith(b"\x89PNG") and len(content) < MAX_PICTURE_BYTES
 
 
+def test_the_pictures_show_what_is_published():
+    shown = json.loads((CHECKOUT / "docs" / "board.json").read_text())
+    published = {path.stem for path in (CHECKOUT / "results" / "published" / shown["problem"]).glob("*/*.json")}
+    assert set(shown["runs"]) == published, "make them anew: python bench/picture.py"
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory, no_namespaces):
     """A copy of the checkout's files as they are now, with this Python as its .venv, whose workers are forked."""
