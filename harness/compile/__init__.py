@@ -5,7 +5,7 @@
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
                      ahead           several at a time                     (absent_device, phantom, nested,
                                                                             mixed, operators)
-                     fault           why not
+                     fault, grid     why not
                    inline          HIP and CUDA
                      rehearsal     records their launches
                    survey ]        finds the compilers            in brackets: confined, beside the submission

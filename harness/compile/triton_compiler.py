@@ -32,6 +32,7 @@ from harness.chips.targets import TARGETS
 from harness.compile import fault, telling
 from harness.compile.apart import ForkedCall, apart
 from harness.compile.fault import CompileFault
+from harness.compile.grid import refusal
 
 KERNEL_CPU_S = 30
 """The processor time for one kernel. A kernel that takes longer is of no use: a run would not wait for it either."""
@@ -46,9 +47,6 @@ KERNEL_WALL_S = 240.0
 MAX_THREADS = 1024
 MAX_CLUSTER = 16
 """The most blocks of a cluster on sm_90. More than 8 are not portable; Triton's launcher asks for those 16."""
-
-MAX_GRID = (2**31 - 1, 65535, 65535)
-"""CUDA programming guide, "Technical specifications per compute capability". HIP allows at least as much."""
 
 KNOWN_OF_ARGUMENTS = {"divisibility": "16-aligned", "pointer_range": "under 2 GiB"}
 """Triton's specialisations of arguments, by the names of its attributes. Only AMD's backend uses sizes."""
@@ -66,8 +64,8 @@ class TritonKernel:
 
     `line`: the line of its `def`. `configuration`: constexprs and options. `arguments`: the type and specialisation of
       each.
-    `cases`: the labels of the cases that launch it. `autotuned`: an autotuner chooses among several; a kernel that does
-      not fit the device is skipped there.
+    `threads`: of a block. `cases`: the labels of the cases that launch it. `autotuned`: an autotuner chooses among
+      several; a kernel that does not fit the device is skipped there.
     """
 
     name: str
@@ -75,6 +73,7 @@ class TritonKernel:
     configuration: dict[str, Any]
     arguments: dict[str, str]
     autotuned: bool = False
+    threads: int = 0
     cases: list[str] = field(default_factory=list)
     report: KernelReport | None = None
     fault: CompileFault | None = None
@@ -158,8 +157,8 @@ class TritonCompiler:
         """Record a launch. `kernel` may be the kernel's hash."""
         if isinstance(kernel, str):
             kernel = self._by_hash[kernel]
-        if kernel.fault is None and any(size > most for size, most in zip(grid, MAX_GRID)):
-            kernel.fault = CompileFault(f"{described(kernel)}: a grid of {grid} is larger than {MAX_GRID}", kernel.line)
+        if kernel.fault is None and (why := refusal(grid, kernel.threads, TARGETS[self.target].vendor)):
+            kernel.fault = CompileFault(f"{described(kernel)}: {why}", kernel.line)
         if self.case not in kernel.cases:
             kernel.cases.append(self.case)
         for trial in self._trials:
@@ -217,9 +216,8 @@ class TritonCompiler:
 
     def _read(self, kernel: TritonKernel, made: Any) -> None:
         kernel.report = self._report(made)
-        kernel.fault = self._too_large(
-            kernel, made.metadata.num_warps * TARGETS[self.target].warp_size, made.metadata.num_ctas
-        )
+        kernel.threads = made.metadata.num_warps * TARGETS[self.target].warp_size
+        kernel.fault = self._too_large(kernel, made.metadata.num_ctas)
         self._by_hash[made.hash] = kernel
         self._by_binary[made.kernel] = kernel.report
         if self.emit is not None:
@@ -233,7 +231,7 @@ class TritonCompiler:
             reports = nvidia_kernels(ptxas_log(made).read_text(), made.asm["ptx"], self.target, shared)
         return next(report for report in reports if report.name == made.name)
 
-    def _too_large(self, kernel: TritonKernel, threads: int, cluster: int) -> CompileFault | None:
+    def _too_large(self, kernel: TritonKernel, cluster: int) -> CompileFault | None:
         report = kernel.report
         if report and report.over_limit:
             memory = "LDS" if TARGETS[self.target].vendor == "amd" else "shared memory"
@@ -242,9 +240,9 @@ class TritonCompiler:
                 f"{report.lds_limit:,}",
                 kernel.line,
             )
-        if threads > MAX_THREADS:
+        if kernel.threads > MAX_THREADS:
             return CompileFault(
-                f"{described(kernel)} has {threads:,} threads a block; there may be {MAX_THREADS:,}", kernel.line
+                f"{described(kernel)} has {kernel.threads:,} threads a block; there may be {MAX_THREADS:,}", kernel.line
             )
         if cluster > MAX_CLUSTER:
             return CompileFault(
