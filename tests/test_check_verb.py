@@ -248,8 +248,11 @@ def test_of_a_file_that_hangs_the_verdict_is_told_at_once_and_the_compilers_are_
         ("torch.set_float32_matmul_precision('highest')", ""),
     ],
 )
-def test_what_torch_computes_less_exactly_on_a_gpu_is_named(podium, switch, said):
-    code, out, _ = podium("import torch\n" + TORCH.replace("    return", f"    {switch}\n    return"))
+@pytest.mark.parametrize("reset", ["", "; torch.backends.cuda.matmul.fp32_precision = 'ieee'"])
+def test_what_torch_computes_less_exactly_on_a_gpu_is_named_also_if_it_is_reset(podium, switch, said, reset):
+    if "fp16" in switch and reset:
+        reset = "; torch.backends.cuda.matmul.allow_fp16_accumulation = False"
+    code, out, _ = podium("import torch\n" + TORCH.replace("    return", f"    {switch}{reset}\n    return"))
     assert code == 0
     assert last_line(out).startswith(f"accepted on CPU (all 2 test cases, within close{said});")
 

@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +19,9 @@ pytest.importorskip("triton")
 
 from harness.catalog import load_problem
 from harness.chips.code_object import amd_kernels
+from harness.chips.targets import TARGETS
 from harness.compile import ahead, described, fault
+from harness.compile.absent_device import AbsentDriver
 from harness.compile.apart import ForkedCall, apart
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -59,8 +63,9 @@ for name, (problem, target, file) in json.load(sys.stdin).items():
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
 """
 
-CASES = 31
-"""Of prefill on a GPU: 24 tests and 7 benchmark cases."""
+PREFILL = load_problem(CHECKOUT, "prefill").cases
+CASES = len(PREFILL.test) + len(PREFILL.benchmark)
+"""Of prefill on a GPU."""
 
 KERNELS = '''
 """Kernels, most of them wrong."""
@@ -478,6 +483,20 @@ def test_too_much_shared_memory_is_an_error_with_the_amount_and_the_limit(docume
         assert large["fault"]["line"] == line_of(KERNELS, "def product") and large["lds_bytes"] > large["lds_limit"]
     else:
         assert large["lds_bytes"] > 65536
+
+
+@pytest.mark.parametrize(
+    ("target", "warps", "most"), [("sm_90", 4, 132 * 16), ("sm_90", 1, 132 * 32), ("gfx942", 4, 304 * 8)]
+)
+def test_a_cooperative_grid_is_no_larger_than_the_device_holds_at_once(target, warps, most):
+    nothing = SimpleNamespace(launched=lambda *_: None, launched_with=lambda *_: None)
+    driver = AbsentDriver(TARGETS[target], nothing, nothing)
+    for cooperative in (False, True):
+        metadata = SimpleNamespace(hash="", num_warps=warps, launch_cooperative_grid=cooperative)
+        launch = driver.launcher_cls(None, metadata)
+        launch(most, 1, 1)
+        with pytest.raises(RuntimeError, match=f"at most {most:,} at once") if cooperative else nullcontext():
+            launch(most + 1, 1, 1)
 
 
 def test_a_grid_that_no_driver_takes_is_an_error(documents):

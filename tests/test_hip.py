@@ -5,6 +5,7 @@ g++ makes of the source, and a launch runs its threads as fibers, block after bl
 MFMA 16x16x16 as collective operations. Shared memory starts as NaN in every block.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -18,6 +19,7 @@ import pytest
 import torch
 
 from harness import hip
+from harness.compile.rehearsal import Rehearsal
 from harness.hip import CompilationError, Module, NoDevice, float32, int32, int64, ptr, runtime, uint32
 from harness.hip.prelude import program
 from harness.hip.runtime import AMD, NVIDIA, LaunchError
@@ -373,6 +375,18 @@ def test_amd_s_driver_is_spoken_to_in_its_own_words(gpu, monkeypatch, tmp_path):
         kernel(x, 1, 3.0, grid=2**26, block=64)
     with pytest.raises(LaunchError, match="named symbol not found"):
         Module(SCALE).kernel("scael", SIGNATURE)(x, 1, 3.0, grid=1, block=64)
+
+
+@pytest.mark.parametrize(("target", "taken"), [("gfx942", True), ("sm_90", False)])
+def test_a_block_deeper_than_64_is_for_amd_alone(monkeypatch, target, taken):
+    rehearsal = Rehearsal(target)
+    monkeypatch.setattr(hip, "visible_gpu", lambda: rehearsal)
+    monkeypatch.setattr(hip.Module, "loaded", lambda module, gpu, device: module)
+    kernel = scale_kernel()
+    kernel(torch.ones(1), 1, 3.0, grid=1, block=(2, 1, 64))
+    refusal = pytest.raises(ValueError, match=r"scale: block \(2, 1, 128\) has over 64 threads in z")
+    with contextlib.nullcontext() if taken else refusal:
+        kernel(torch.ones(1), 1, 3.0, grid=1, block=(2, 1, 128))
 
 
 @needs_gxx

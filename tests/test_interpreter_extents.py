@@ -85,6 +85,13 @@ def through_an_address(addresses, out):
 
 
 @triton.jit
+def in_words(x, out, start, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    words = (x + start).to(tl.pointer_type(tl.int64), bitcast=True)
+    tl.store(out + i, tl.load(words + i, i < n, 0))
+
+
+@triton.jit
 def deeper(p, at):
     tl.store(p + at, 1.0)
 
@@ -195,6 +202,18 @@ def test_a_pointer_made_of_an_integer_is_followed_unchecked() -> None:
     x, out = torch.full((4,), 3.0), torch.empty(1)
     through_an_address[(1,)](torch.tensor([x.data_ptr()]), out)
     assert out.item() == 3
+
+
+@interpreted
+def test_an_address_that_is_no_multiple_of_the_element_s_size_is_refused_unless_masked_off() -> None:
+    from harness.interpreter.extents import Misaligned
+
+    x, out = torch.arange(32, dtype=torch.int16), torch.zeros(4, dtype=torch.int64)
+    in_words[(1,)](x, out, 4, 4, 4)
+    assert torch.equal(out, x.view(torch.int64)[1:5])
+    in_words[(1,)](x, out, 3, 0, 4)
+    with pytest.raises(Misaligned, match=r"in_words loads int64 at byte 6 of x \(int16, 32\): .* no multiple of 8, "):
+        in_words[(1,)](x, out, 3, 4, 4)
 
 
 @interpreted

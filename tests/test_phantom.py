@@ -34,6 +34,15 @@ def test_a_terabyte_takes_no_memory_and_follows_shapes_and_dtypes(phantoms):
     assert torch.einsum("id,jd->ij", y[:4], y[:8]).shape == (4, 8) and y.shape.numel() == 1 << 38
 
 
+def test_one_tensor_larger_than_the_device_s_memory_is_out_of_memory_and_views_take_none():
+    with Phantoms(memory_bytes=1 << 20):
+        x = torch.empty(1 << 17, device="cuda")
+        assert x.view(-1, 1).expand(1 << 17, 64).shape == (1 << 17, 64)
+        torch.empty(1 << 20)  # on the host
+        with pytest.raises(torch.OutOfMemoryError, match=r"allocate 1,048,576 bytes \(shape \(2, 131072\)\)"):
+            torch.stack([x, x])
+
+
 def test_a_phantom_says_that_it_is_on_the_gpu(phantoms):
     x = torch.empty(3, device="cuda")
     assert x.is_cuda and not x.is_cpu and not x.is_meta

@@ -4,7 +4,7 @@
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
                      ahead           several at a time                     (absent_device, phantom, nested,
-                                                                            mixed, operators)
+                                                                            mixed, operators, allocation)
                      fault, grid     why not
                    inline          HIP and CUDA
                      rehearsal     records their launches

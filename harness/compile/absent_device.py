@@ -126,10 +126,16 @@ class AbsentDriver(CardDriver):
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
         scratch_bytes = getattr(metadata, "global_scratch_size", 0) or 0  # AMD's backend has none
         programs = getattr(metadata, "num_ctas", 1)
+        cooperative = getattr(metadata, "launch_cooperative_grid", False)
 
         def launch(x: int, y: int, z: int, *rest: Any) -> None:
             # The kernel's arguments come after the stream, function, packed metadata, launch metadata and two hooks.
             self.compiler.launched(metadata.hash, (x, y, z))
+            if cooperative and x * y * z * programs > (most := resident(self.target, metadata.num_warps)):
+                raise RuntimeError(
+                    f"too many blocks in a cooperative launch: {x * y * z * programs:,}, and the device holds at most "
+                    f"{most:,} at once"
+                )
             scratch: tuple[Any, ...] = ()
             if scratch_bytes:  # descriptors made in the kernel lie there; without triton.set_allocator this raises
                 allocate = _allocation._allocator.get()
@@ -137,6 +143,12 @@ class AbsentDriver(CardDriver):
             self.phantoms.launched_with((*rest[6:], *scratch))
 
         return launch
+
+
+def resident(target: Target, warps: int) -> int:
+    """The blocks of so many warps that the whole device holds at once, if neither registers nor memory limit them."""
+    blocks = target.simds * target.waves_per_simd // warps
+    return target.multiprocessors * min(blocks, target.blocks or blocks)
 
 
 class CudaGenerator(torch.Generator):

@@ -106,11 +106,11 @@ def followed(
 ) -> CompileFault | None:
     """Import the submission and call it for every case. Return the first fault of its host code. `at_once`: the number
     of kernels to compile side by side."""
-    from harness.compile import absent_device, ahead, fault, telling
+    from harness.compile import absent_device, ahead, allocation, fault, telling
     from harness.compile.phantom import Phantoms
     from harness.worker import load
 
-    phantoms = Phantoms()
+    phantoms = Phantoms(allocation.most_bytes(compiler.target))
     absent_device.present(compiler.target, compiler, phantoms)
 
     def gather(gatherer: TritonCompiler) -> None:

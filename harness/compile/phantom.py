@@ -18,6 +18,7 @@ threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
-from harness.compile import mixed, operators
+from harness.compile import allocation, mixed, operators
 from harness.compile.nested import leaves, rebuilt, replaced
 from harness.interpreter.cuda_on_cpu import means_cuda
 
@@ -68,10 +69,11 @@ class Phantom(torch.Tensor):
 
 
 class Phantoms(TorchFunctionMode):
-    """Inside this context, tensors that host code puts on "cuda" are phantoms."""
+    """Inside this context, tensors that host code puts on "cuda" are phantoms, each smaller than `memory_bytes`."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: float = math.inf) -> None:
         super().__init__()
+        self.memory_bytes = memory_bytes
         self.addresses: dict[int, int] = {}
         self.next_address = 1 << 40
         # Known storages that no longer hold the device's values (`spoilt`), and those that no kernel writes to
@@ -159,6 +161,8 @@ class Phantoms(TorchFunctionMode):
             # A move between devices is a copy, although both are the meta device and the CPU here.
             shadow = replaced(shadow, unstored)
             values = replaced(values, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+        if claimed.type == "cuda":
+            allocation.refuse_too_large(shadow, phantoms, self.memory_bytes)
         return self.made_of(shadow, values, claimed)
 
     def shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], known: bool) -> Any:

@@ -248,6 +248,8 @@ class Kernel:
             raise ValueError(
                 f"{self.name}: grid {blocks} of blocks {threads} has over {gpu.vendor.max_threads_x} threads"
             )
+        if threads[2] > gpu.vendor.max_block_z:
+            raise ValueError(f"{self.name}: block {threads} has over {gpu.vendor.max_block_z} threads in z")
         device = self._device(gpu, arguments)
         with gpu.current(device):
             function = self._functions.get(device)

@@ -45,6 +45,7 @@ class Vendor:
     code: str
     calls: Mapping[str, str]
     max_threads_x: int
+    max_block_z: int
 
 
 NVIDIA = Vendor(
@@ -62,6 +63,7 @@ NVIDIA = Vendor(
         "error": "cuGetErrorString",
     },
     max_threads_x=2**31 * 1024,
+    max_block_z=64,  # CUDA programming guide, "Technical specifications per compute capability"
 )
 AMD = Vendor(
     driver="libamdhip64.so",
@@ -77,6 +79,7 @@ AMD = Vendor(
         "error": "hipDrvGetErrorString",
     },
     max_threads_x=2**32 - 1,  # HIP API, hipModuleLaunchKernel: gridDim * blockDim < 2^32
+    max_block_z=1024,
 )
 
 

@@ -6,7 +6,8 @@
     tl.load(x + i, mask)     ──►  check: every unmasked lane lies inside, or OutOfBounds
 
 A chip has no such check: there the same access faults, or silently reads or writes neighbouring data. A pointer to a
-view may reach the whole storage of the tensor. Not checked: a pointer that a kernel makes from an integer.
+view may reach the whole storage of the tensor. Each address must also be a multiple of the element's size, else
+Misaligned: NVIDIA's chips fault. Not checked: a pointer that a kernel makes from an integer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ upstream_join = InterpreterBuilder.create_join
 
 class OutOfBounds(RuntimeError):
     """A kernel loads or stores outside the tensor whose pointer it was given."""
+
+
+class Misaligned(RuntimeError):
+    """A kernel loads or stores an element at an address that is no multiple of the element's size."""
 
 
 @dataclass(frozen=True)
@@ -108,24 +113,44 @@ launched: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
 
 def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
-    """Raise OutOfBounds if an unmasked lane reaches beyond its tensor. `mask` is a handle, an array or None."""
+    """Raise OutOfBounds if an unmasked lane reaches beyond its tensor, or Misaligned. `mask` is a handle, an array or
+    None."""
     kind, addresses = pointers.dtype, pointers.data
     if not isinstance(kind, BoundedPointer) or not addresses.size:
         return
     size = max(kind.element_ty.primitive_bitwidth // 8, 1)
     if addresses.size == 1:
-        first = last = addresses.item()
+        first = last = bits = addresses.item()
     else:
         first, last = int(addresses.min()), int(addresses.max())
+        bits = int(np.bitwise_or.reduce(addresses, axis=None))
+    aligned = not bits & (size - 1)
     for extent in kind.extents:
-        if extent.begin <= first and last <= extent.end - size:
-            return  # the usual case, at the cost of two passes
+        if aligned and extent.begin <= first and last <= extent.end - size:
+            return  # the usual case, at the cost of three passes
     inside = np.zeros(addresses.shape, np.bool_)
     for extent in kind.extents:
         inside |= (addresses >= extent.begin) & (addresses <= extent.end - size)
     outside = ~inside if mask is None else ~inside & np.asarray(mask.data)
     if outside.any():
         raise OutOfBounds(explained(builder, verb, kind.extents[0], addresses, outside))
+    apart = (addresses & np.asarray(size - 1, addresses.dtype)) != 0
+    apart = apart if mask is None else apart & np.asarray(mask.data)
+    if not aligned and apart.any():
+        raise Misaligned(f"{misplaced(verb, kind, addresses, apart)}; program {tuple(builder.grid_idx)}")
+
+
+def misplaced(verb: str, kind: BoundedPointer, addresses: Any, apart: Any) -> str:
+    """The message: `kernel f loads int64 at byte 6 of x (int16, 3 x 3), which is no multiple of 8 bytes`."""
+    address = int(addresses[tuple(np.argwhere(apart)[0])])
+    extent = next(one for one in kind.extents if holds(one, address))
+    name = next((name for known, name in arguments() if known == extent), "a pointer")
+    size = kind.element_ty.primitive_bitwidth // 8
+    kernel = launched[-1][0].fn.__name__ if launched else "?"
+    return (
+        f"kernel {kernel} {verb} {kind.element_ty} at byte {address - extent.address:,} of {name} "
+        f"({extent.described}): the address is no multiple of {size}, which a device may refuse"
+    )
 
 
 def explained(builder: Any, verb: str, extent: Extent, addresses: Any, outside: Any) -> str:

@@ -22,7 +22,7 @@ from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 from harness.interpreter import extents, front_end, source
 from harness.interpreter.autotune import StaticAssertion
 from harness.interpreter.elementwise import map_elementwise
-from harness.interpreter.extents import OutOfBounds
+from harness.interpreter.extents import Misaligned, OutOfBounds
 from harness.interpreter.number_formats import FLOAT8
 from harness.interpreter.promises import FalsePromise, checked
 from harness.interpreter.refusal import CannotInterpret
@@ -53,8 +53,8 @@ patched_in_this_launch: set[int] = set()
 def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Replaces InterpretedFunction.run.
 
-    Raises CompilationError if Triton's front end refuses the kernel, CannotInterpret, OutOfBounds, or what upstream
-    raises.
+    Raises CompilationError if Triton's front end refuses the kernel, CannotInterpret, OutOfBounds, Misaligned, or what
+    upstream raises.
     """
     global count
     count += not warmup
@@ -75,11 +75,13 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         extents.launched.pop()
 
 
-def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | FalsePromise | None:
+def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | Misaligned | FalsePromise | None:
     """The refusal among an exception's causes, or None."""
     while error is not None:
         if isinstance(error, OutOfBounds):
             return OutOfBounds(str(error))
+        if isinstance(error, Misaligned):
+            return Misaligned(str(error))
         if isinstance(error, FalsePromise):
             return FalsePromise(str(error))
         if isinstance(error, CannotInterpret):

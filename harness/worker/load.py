@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib.util
 import os
 import re
@@ -64,11 +65,43 @@ def observed() -> dict[str, Any]:
 
 
 def _inexact_on_a_gpu() -> list[str]:
-    """The switches of torch that make its matrix products less exact on a GPU, as they are now. A CPU ignores them."""
+    """The switches of torch that make its matrix products less exact on a GPU: those that are set now, and those that
+    were set since the last question. A CPU ignores them."""
+    found = sorted({*_set_now(), *_were_set})
+    _were_set.clear()
+    return found
+
+
+def _set_now() -> list[str]:
     torch = sys.modules.get("torch")
     if torch is None:
         return []
     return [words for words, is_set in LESS_EXACT.items() if _holds(is_set, torch)]
+
+
+def _watch_switches() -> None:
+    """Note what is set when it is set: a call may reset it before it ends."""
+    binding = getattr(sys.modules.get("torch"), "_C", None)
+    for name in SETTERS:
+        setter = getattr(binding, name, None)
+        if setter is None or hasattr(setter, "__wrapped__"):
+            continue
+
+        @functools.wraps(setter)
+        def noted(*args: Any, _setter: Callable[..., Any] = setter, **named: Any) -> Any:
+            returned = _setter(*args, **named)
+            _were_set.update(_set_now())
+            return returned
+
+        setattr(binding, name, noted)
+
+
+_were_set: set[str] = set()
+SETTERS = (
+    *("_set_cublas_allow_tf32", "_set_float32_matmul_precision", "_set_fp32_precision_setter"),
+    "_set_cublas_allow_fp16_accumulation",
+)
+"""The functions of torch._C behind the switches."""
 
 
 LESS_EXACT: dict[str, Callable[[Any], bool]] = {
@@ -118,8 +151,11 @@ def load(
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
+    if interpreted:
+        _watch_switches()
     with around():
         spec.loader.exec_module(module)
+    _were_set.clear()  # what is still set, a call will find set
     if models:
         cls = getattr(module, "ModelNew", None)
         if not isinstance(cls, type):
