@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.compile.compilation import Compilation, Flaw
+from harness.compile.reach import Reach
 from harness.model import CaseCheck, Submission, Text, Total, Value, Verdict
 
 MOST_NAMED = 3
@@ -66,7 +67,8 @@ class Checkup:
     `compilations`: one for each target, in the order asked for; empty for a file without kernels. `judgement`: the test
       cases, with Triton interpreted. `emulated`: the test cases again, with Triton's kernels run as machine code.
       `chip`: the target whose code was to be run here. `runnable`: if no target was named, the targets whose code could
-      be run. `setup`: the command that installs what running it needs, if this machine lacks that.
+      be run. `setup`: the command that installs what running it needs, if this machine lacks that. `reach`: the
+      largest tensor that no CPU test case is like.
     """
 
     problem: str
@@ -77,6 +79,7 @@ class Checkup:
     chip: str | None = None
     runnable: tuple[str, ...] = ()
     setup: str | None = None
+    reach: Reach | None = None
 
     @property
     def exit_code(self) -> int:
@@ -94,6 +97,11 @@ class Checkup:
         if nothing_compiled or (unjudged and not any(found.kernels for found in self.compilations)):
             return Verdict.INFRASTRUCTURE_ERROR.exit_code
         return 0
+
+    @property
+    def untried_offsets(self) -> bool:
+        """Whether a GPU's case has a tensor in which an offset of 32 bits wraps, and no CPU test case has one."""
+        return self.reach is not None and self.reach.elements > 0
 
     @property
     def never_run(self) -> tuple[str, ...]:
@@ -116,6 +124,7 @@ class Checkup:
             "submission_sha256": self.submission.sha256,
             "judgement": self.judgement.model_dump(mode="json"),
             "emulated": self.emulated.model_dump(mode="json") if self.emulated else None,
+            "beyond_int32": {"elements": self.reach.elements, "case": self.reach.case} if self.untried_offsets else None,
             "targets": [found.model_dump(mode="json") for found in self.compilations],
             "exit_code": self.exit_code,
         }
