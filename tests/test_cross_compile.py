@@ -530,14 +530,15 @@ def test_a_crash_of_the_compiler_names_the_kernel_and_its_last_words():
     outcome = ForkedCall(
         None, -signal.SIGABRT, "", "LLVM ERROR: Cannot select: intrinsic %llvm.x\nPLEASE submit a bug\n"
     )
-    crashed = fault.of_outcome(outcome, "copy (BLOCK=64)", file, 12)
+    crashed = fault.of_outcome(outcome, "copy (BLOCK=64)", file, 12, "1 s")
     expected = "the compiler crashed (SIGABRT) on copy (BLOCK=64): Cannot select: intrinsic %llvm.x"
     assert crashed == fault.CompileFault(expected, 12)
     said = f"{file}:7:3: error: 'tt.dot' op expected other types\n"
-    assert fault.of_outcome(ForkedCall(None, 1, "", said), "copy", file, 12).line == 7
-    late = fault.of_outcome(ForkedCall(None, None, "", ""), "copy (BLOCK=64)", file, 12)
-    assert late == fault.CompileFault("the compiler ran out of time on copy (BLOCK=64)", 12)
-    assert fault.of_outcome(ForkedCall(None, 0, "", "a warning\n"), "copy", file, 12) is None
+    assert fault.of_outcome(ForkedCall(None, 1, "", said), "copy", file, 12, "1 s").line == 7
+    late = fault.of_outcome(ForkedCall(None, None, "", ""), "copy (BLOCK=64)", file, 12, "1 s")
+    words = "the compiler ran out of time on copy (BLOCK=64): the limit is 1 s"
+    assert late == fault.CompileFault(words, 12, unfinished=True)
+    assert fault.of_outcome(ForkedCall(None, 0, "", "a warning\n"), "copy", file, 12, "1 s") is None
 
 
 def test_once_the_processor_time_of_all_kernels_is_up_the_others_are_not_compiled(documents):

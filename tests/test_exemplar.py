@@ -8,6 +8,7 @@ from harness.judge.exemplar import SMALL_BYTES, most_telling, most_telling_failu
 from harness.judge.mismatch import HINT
 from harness.judge.reply import Fault
 from harness.model import Case, CaseCheck, Verdict
+from harness.render import left_out
 
 MB = 1e6
 
@@ -93,6 +94,55 @@ def failed(mb, verdict=Verdict.RUNTIME_ERROR):
 def test_of_calls_that_gave_no_answer_the_one_shown_is_chosen_as_of_wrong_answers(calls, shown):
     found = most_telling_failure(calls, lambda case: case.parameters["mb"] * MB)
     assert (found and found.check.case.parameters["mb"]) == shown
+
+
+def out_of_bounds(mb, raised=True):
+    fault = Fault(Verdict.RUNTIME_ERROR, "OutOfBounds: kernel k loads x[9]")
+    found = FailedCall(fault, Case(parameters={"mb": mb}), "the command")
+    found.raised = raised
+    return found
+
+
+@pytest.mark.parametrize(
+    ("calls", "checks", "yields"),
+    [
+        ([out_of_bounds(1)], [wrong(1, hint=True)], True),
+        ([out_of_bounds(1)], [wrong(1, hint="both")], True),
+        ([out_of_bounds(1)], [wrong(1, hint="guess")], False),
+        ([out_of_bounds(1)], [wrong(1)], False),
+        ([out_of_bounds(1)], [], False),
+        ([out_of_bounds(1), failed(2)], [wrong(1, hint=True)], False),
+        ([out_of_bounds(1, raised=False)], [wrong(1, hint=True)], False),
+    ],
+    ids=["a hint", "two mistakes", "a guess", "no hint", "none is wrong", "another error too", "none was tried after"],
+)
+def test_a_wrong_answer_with_a_hint_is_shown_rather_than_calls_out_of_bounds(calls, checks, yields):
+    assert (most_telling_failure(calls, lambda case: case.parameters["mb"] * MB, checks) is None) == yields
+
+
+HINTED_OR_RAISES = """
+class OutOfBounds(RuntimeError):
+    pass
+
+
+def custom_kernel(data):
+    if len(data[0]) == 3:
+        raise OutOfBounds("kernel k loads x[15]")
+    return data[0] * FACTOR
+"""
+
+
+@pytest.mark.parametrize("factor", [3, 2])
+def test_beside_a_wrong_answer_with_a_hint_it_is_said_how_many_cases_were_out_of_bounds(toy_root, factor):
+    run = judge(toy_root, HINTED_OR_RAISES.replace("FACTOR", str(factor)), timed=False)
+    assert [check.verdict for check in run.checks].count(Verdict.RUNTIME_ERROR) == 1
+    if factor == 2:
+        assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    else:
+        start = "1 of 2 test cases is wrong, 1 raised OutOfBounds; it is rows=4 cols=8: y: "
+        assert run.ending.verdict is Verdict.WRONG_ANSWER and run.ending.message.startswith(start)
+        assert "it is 1.5 x the expected" in run.ending.detail
+        assert left_out.cause(run.ending.message).endswith("(1 of 2 test cases is wrong, 1 raised OutOfBounds)")
 
 
 def test_of_cases_that_raise_a_larger_one_is_shown_and_each_keeps_its_line(toy_root):

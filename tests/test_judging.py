@@ -661,6 +661,8 @@ def test_a_triton_submission_is_verified_but_not_ranked_on_a_cpu(toy_root):
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert run.unranked_because == "interpreted" and run.score is None and not run.measurements
+    wrong = judge(toy_root, source.replace("* 2", "* 3"), quick=True)  # boards fold failed quick tries, as on a GPU
+    assert wrong.ending.verdict is Verdict.WRONG_ANSWER and wrong.unranked_because == "quick", wrong.ending
 
 
 def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tried_again(toy_root):

@@ -11,8 +11,10 @@ import torch
 from test_judging import judge
 
 from harness import catalog
+from harness.catalog.config import load_config
 from harness.judge import mistakes
 from harness.judge.difference import Difference
+from harness.judge.evaluate import replay
 from harness.judge.mismatch import HINT
 from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, sides, wrong_scales
 from harness.judge.reference import members, open_reference
@@ -352,3 +354,146 @@ def test_of_mistakes_that_give_the_same_all_are_named_and_none_that_is_merely_wi
 
 def test_a_mistake_that_fails_behind_one_that_fits_costs_no_hint(toy_root):
     assert hinted(toy_root, ("ones were added", "2 * data[0] + 1"), ("nothing", "1 / 0")) == "as if ones were added"
+
+
+# An online softmax, block by block
+
+
+def online(scores, values, blocks, keeps=(), until=0):
+    """Attention over `scores` [rows, keys], block by block. What `keeps` names is not rescaled, but in the last `until`
+    blocks. Returns [rows, dims]."""
+    top = torch.full((len(scores), 1), -torch.inf, dtype=scores.dtype)
+    accumulator, total = torch.zeros(len(scores), values.shape[-1], dtype=scores.dtype), torch.zeros_like(top)
+    for number, (start, end) in enumerate(blocks):
+        new = torch.maximum(top, scores[:, start:end].amax(dim=-1, keepdim=True))
+        weights, factor = (scores[:, start:end] - new).exp().nan_to_num(0.0), (top - new).exp().nan_to_num(0.0)
+        rescales = number >= len(blocks) - until
+        accumulator *= 1.0 if "accumulator" in keeps and not rescales else factor
+        total *= 1.0 if "sum" in keeps and not rescales else factor
+        accumulator, total, top = accumulator + weights @ values[start:end], total + weights.sum(-1, True), new
+    return accumulator / total
+
+
+def cut(count, block):
+    return [(start, min(start + block, count)) for start in range(0, count, block)]
+
+
+KEEPS = {
+    ("accumulator",): "as if the accumulator were not rescaled when a block of 64 keys raised the maximum",
+    ("sum",): "as if the sum of exponentials were not rescaled when a block of 64 keys raised the maximum",
+    ("accumulator", "sum"): "as if neither the accumulator nor the sum were rescaled when a block of 64 keys",
+}
+
+
+@pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
+def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognised, keeps):
+    def kernel(data):
+        q, k, v, config = data
+        out, group = torch.empty_like(q), q.shape[2] // k.shape[2]
+        for b in range(q.shape[0]):
+            for h in range(q.shape[2]):
+                keys, values = (x[b, :, h // group].double() for x in (k, v))
+                scores = q[b, :, h].double() @ keys.T * config["sm_scale"]
+                if config["causal"]:
+                    scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+                out[b, :, h] = online(scores, values, cut(len(keys), 64), keeps).to(q.dtype)
+        return out
+
+    found = recognised("prefill", kernel)
+    assert len(found) > 8 and all(KEEPS[keeps] in said for said in found.values()), found
+
+
+@pytest.mark.parametrize("form", ["in one go", "new ones apart", "new ones apart and right"])
+@pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
+def test_what_kv_decode_does_not_rescale_is_named_however_the_new_keys_are_taken(recognised, keeps, form):
+    def kernel(data):
+        q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+        out, group, queries = torch.empty_like(q), q.shape[1] // k_new.shape[1], q.shape[2]
+        for b, length in enumerate(seq_lens.tolist()):
+            whole = cut(length + queries, 64)
+            blocks = whole if form == "in one go" else [*cut(length, 64), (length, length + queries)]
+            for h in range(q.shape[1]):
+                of = [(k_cache, k_new), (v_cache, v_new)]
+                keys, values = (torch.cat([c[b, h // group, :length], n[b, h // group]]).double() for c, n in of)
+                scores = q[b, h].double() @ keys.T * q.shape[-1] ** -0.5
+                if config["is_causal"]:
+                    scores = scores.masked_fill(torch.ones_like(scores).triu(length + 1).bool(), -torch.inf)
+                out[b, h] = online(scores, values, blocks, keeps, until=form.endswith("right")).to(q.dtype)
+        return out
+
+    found = recognised("kv_decode", kernel)
+    assert len(found) > 8 and all(KEEPS[keeps] in said for said in found.values()), found
+
+
+def test_a_softmax_that_rescales_both_is_called_nothing():
+    scores, values = torch.arange(256.0, dtype=torch.float64).reshape(2, 128), torch.randn(128, 8).double()
+    ends = torch.tensor([63] * 64 + [127] * 64)
+    found = dict(mistakes.not_rescaled(scores, values, ends, "a block"))
+    right = scores.softmax(-1) @ values
+    assert torch.allclose(online(scores, values, cut(128, 64)), right)
+    assert len(found) == 3 and not any(torch.allclose(wrong, right) for wrong in found.values())
+    assert not list(mistakes.not_rescaled(scores.flip(-1), values, ends, "a block"))  # the maximum never rises
+
+
+# Slots behind a sequence's end
+
+
+def reading_behind(data, more, masked_scores):
+    """kv_decode over up to `more` slots of the cache behind each end; their scores may be masked."""
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    out, group = torch.empty_like(q), q.shape[1] // k_new.shape[1]
+    for b, length in enumerate(seq_lens.tolist()):
+        taken = min(more(length), k_cache.shape[2])
+        for h in range(q.shape[1]):
+            of = [(k_cache, k_new), (v_cache, v_new)]
+            keys, values = (torch.cat([c[b, h // group, :taken], n[b, h // group]]).double() for c, n in of)
+            scores = q[b, h].double() @ keys.T * q.shape[-1] ** -0.5
+            if config["is_causal"]:
+                scores = scores.masked_fill(torch.ones_like(scores).triu(taken + 1).bool(), -torch.inf)
+            if masked_scores:
+                scores[:, length:taken] = -torch.inf
+            out[b, h] = (scores.softmax(-1) @ values).to(q.dtype)
+    return out
+
+
+def test_a_slot_too_many_and_slots_without_a_mask_are_named(recognised):
+    one = recognised("kv_decode", lambda data: reading_behind(data, lambda n: n + (n % 64 > 0), masked_scores=False))
+    assert sum("one slot behind seq_lens counted as a key" in said for said in one.values()) > 2, one
+    whole = recognised("kv_decode", lambda data: reading_behind(data, lambda n: -(-n // 64) * 64, masked_scores=True))
+    words = "slots behind seq_lens, up to a multiple of 64, were not masked"
+    assert sum(words in said for said in whole.values()) > 2, whole
+    assert all("behind seq_lens" in said for said in (*one.values(), *whole.values())), (one, whole)
+
+
+# Memory that must stay as it was
+
+
+@pytest.mark.slow(ci=True)
+def test_a_cache_that_is_written_though_it_must_not_be_says_why(tmp_path):
+    problem = catalog.load_problem(ROOT, "kv_decode")
+    source = (ROOT / "problems" / "kv_decode" / "controls" / "accepted" / "explicit_softmax.py").read_text()
+    path = tmp_path / "mine.py"
+    path.write_text(source + ALWAYS_APPENDS)
+    case = problem.case_called(next(c.label for c in problem.cpu.test if "update_cache=False" in c.label))
+    roomy = case.model_copy(update={"parameters": {**case.parameters, "cache_max_len": 144}})
+    submission = catalog.load_submission(problem, path)
+    check = replay(problem, submission, detect(ROOT, "cpu"), load_config(ROOT), roomy, 3)
+    hints = [line for line in check.report.splitlines() if line.startswith(HINT)]
+    assert f"{HINT}it must stay as it was before this call: update_cache is False" in hints
+
+
+ALWAYS_APPENDS = """
+
+right = custom_kernel
+
+
+def custom_kernel(data):
+    *tensors, config = data
+    out = right(data)
+    return out if config["update_cache"] else right((*tensors, {**config, "update_cache": True}))
+"""
+
+
+def test_where_a_call_may_change_its_memory_nothing_is_said_of_staying():
+    assert mistakes.unchanged(catalog.load_problem(ROOT, "kv_decode")) == "update_cache is False"
+    assert mistakes.unchanged(catalog.load_problem(ROOT, "prefill")) is None

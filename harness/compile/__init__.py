@@ -1,6 +1,7 @@
 """Compile submissions for chips that are not here.
 
     described ─► inputs ─┐                               a trusted process describes the problem's inputs
+               (reach)   │                               tensors that no offset of 32 bits reaches
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
                      ahead           several at a time                     (absent_device, phantom, nested,

@@ -35,10 +35,12 @@ class Document(BaseModel):
 
 
 class Flaw(Document):
-    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known."""
+    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known.
+    `unfinished`: a compiler was stopped at a limit, so nobody knows whether it compiles."""
 
     message: Said
     line: Line | None = None
+    unfinished: bool = False
 
 
 class OccupancyDocument(Document):

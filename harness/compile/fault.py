@@ -25,10 +25,12 @@ MAX_MESSAGE = 300
 
 @dataclass(frozen=True)
 class CompileFault:
-    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known."""
+    """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known.
+    `unfinished`: the compiler was stopped at a limit."""
 
     message: str
     line: int | None = None
+    unfinished: bool = False
 
 
 def of_exception(error: BaseException, file: Path) -> CompileFault:
@@ -46,14 +48,14 @@ def of_exception(error: BaseException, file: Path) -> CompileFault:
     return CompileFault(sentence(told), frames[-1].lineno if frames else None)
 
 
-def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None) -> CompileFault | None:
+def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None, limit: str) -> CompileFault | None:
     """Describe the outcome of a forked compilation, or return None if it succeeded. `outcome.returned`: the fields of
     its CompileFault, or None.
 
-    `line`: the line of the kernel's `def`, used if no better line is known.
+    `line`: the line of the kernel's `def`, used if no better line is known. `limit`: how much time there was, in words.
     """
     if outcome.status is None:
-        return CompileFault(f"the compiler ran out of time on {kernel}", line)
+        return CompileFault(f"the compiler ran out of time on {kernel}: the limit is {limit}", line, unfinished=True)
     located = from_ptxas(outcome.printed, file) or from_diagnostics(outcome.said, file, line)
     if outcome.status == 0:
         # LLVM can report an error, go on and produce incomplete code. Then nothing is raised.

@@ -44,6 +44,9 @@ as long beside other work."""
 KERNEL_WALL_S = 240.0
 """The clock time for one kernel. A compiler that uses no processor time waits for something that never comes."""
 
+A_KERNEL = f"{KERNEL_CPU_S} s of processor time for a kernel, and {KERNEL_WALL_S:g} s by the clock"
+ALL_KERNELS = f"{TOTAL_CPU_S:g} s of processor time for all kernels of a target"
+
 MAX_THREADS = 1024
 MAX_CLUSTER = 16
 """The most blocks of a cluster on sm_90. More than 8 are not portable; Triton's launcher asks for those 16."""
@@ -124,16 +127,13 @@ class TritonCompiler:
         """Compile a kernel in Python, as triton.compile does. Return Triton's CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
         request = CompileRequest(src, target, options, named)
-        outcome = self.ahead.pop(request.key, None)  # once: a fault removes what it left in the cache
+        outcome, limit = self.ahead.pop(request.key, None), ""  # once: a fault removes what it left in the cache
         if outcome is None:
             telling.tell(f"kernel {described(kernel)}")
             self.get_ready(request)
-            outcome = apart(
-                lambda: self.compile_to_cache(request),
-                cpu_s=KERNEL_CPU_S,
-                wall_s=KERNEL_WALL_S if self.left_s() > 0 else 0.0,
-            )
-        kernel.fault = fault.of_outcome(outcome, described(kernel), self.file, kernel.line)
+            wall_s, limit = (KERNEL_WALL_S, A_KERNEL) if self.left_s() > 0 else (0.0, ALL_KERNELS)
+            outcome = apart(lambda: self.compile_to_cache(request), cpu_s=KERNEL_CPU_S, wall_s=wall_s)
+        kernel.fault = fault.of_outcome(outcome, described(kernel), self.file, kernel.line, limit)
         if outcome.status == 0 and outcome.returned is None:
             made = request.make()
             if kernel.fault is not None:

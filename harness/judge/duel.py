@@ -140,7 +140,7 @@ class _Match:
                 for check in side.entrant.check_tests(session):
                     if check.verdict is not Verdict.ACCEPTED:
                         wrong = f"a test case is wrong: {check.case.label}"
-                        raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
+                        raise side.entrant.failed() or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
                 if side.entrant.caller.untimed:
                     hint = "a duel needs a device that runs its kernels"
                     raise UsageError(f"{side.name} is interpreted or emulated here, so its time means nothing", hint)

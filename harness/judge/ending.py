@@ -23,17 +23,19 @@ from harness.model import (
 
 def ending_of(trial: Trial, reference: Reference) -> Ending:
     """Return the ending of a trial that no Fault ended early."""
-    failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
-    return _of_wrong_cases(trial, failed, reference) if failed else _of_right_ones(trial)
+    wrong = [check for check in trial.checks if check.verdict is Verdict.WRONG_ANSWER]
+    return _of_wrong_cases(trial, wrong, reference) if wrong else _of_right_ones(trial)
 
 
 def _of_wrong_cases(trial: Trial, failed: Sequence[CaseCheck], reference: Reference) -> Ending:
     shown = most_telling(failed, reference.most_bytes)
+    raised = sum(check.verdict not in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER) for check in trial.checks)
     reasons = (shown.report or "").splitlines()[1:]  # without the line that names the case
     count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
     cases = "test case" if count == 1 else "test cases"
     wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
-    rest = f", {untried} not tried" if untried else ""
+    rest = f", {raised} raised OutOfBounds" if raised else ""
+    rest += f", {untried} not tried" if untried else ""
     message = f"{len(failed)} of {count} {cases} {wrong}{rest}; {which} {shown.case.label}"
     message += f": {reasons[0]}" if reasons else ""
     return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=shown.report)

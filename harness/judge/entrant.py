@@ -9,7 +9,7 @@ sit          time one benchmark case in one process (a sitting)
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,9 @@ class Entrant:
         """Whether only some of the problem's cases are judged."""
         return self._reference.problem.partial
 
-    @property
-    def failed(self) -> FailedCall | None:
-        """The failed test call to report, or None if every call gave an answer."""
-        return most_telling_failure(self._failures, self._reference.most_bytes)
+    def failed(self, checks: Sequence[CaseCheck] = ()) -> FailedCall | None:
+        """The failed test call to report. None if each gave an answer, or if a wrong one among `checks` says more."""
+        return most_telling_failure(self._failures, self._reference.most_bytes, checks)
 
     @property
     def waiting(self) -> list[Session]:

@@ -98,8 +98,8 @@ class Examination:
                     self._likely_timed()
                 if self._stop_at_first and not right:
                     break
-            if entrant.failed is not None:
-                raise entrant.failed
+            if (failed := entrant.failed(self.checks)) is not None:
+                raise failed
             wrong = self._wrong_together()
             # On a CPU the start of another process takes as long as all calls of the pilot.
             if wrong is None and self.goes_on and self._on_cpu and limits.test_s is None is limits.benchmark_s:

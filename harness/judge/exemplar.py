@@ -3,7 +3,8 @@ cases.
 
 A report on one element, or on a gigabyte, says little. So the choice is the largest of the small cases. A case of about
 that size is preferred if its report has a hint, best of one single mistake and no guess. Secret cases come last:
-everybody knows the others.
+everybody knows the others. A wrong answer with a hint that is no guess is shown rather than calls that read or wrote
+out of bounds: that is what the same mistake often does at the end of a tensor.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Callable, Sequence
 from harness.judge.calls import FailedCall
 from harness.judge.hints import OR, is_guess
 from harness.judge.mismatch import hint_of
-from harness.model import Case, CaseCheck
+from harness.model import Case, CaseCheck, Verdict
 
 SMALL_BYTES = 64 << 20
 """The most bytes that a case may move to be convenient to judge again and again."""
+
+OUT_OF_BOUNDS = "OutOfBounds:"
+"""Begins the message of a kernel's access to memory outside every tensor, as the interpreter raises it."""
 
 COMPARABLE = 64.0
 """A case this many times smaller than the largest is not chosen even if its report has a hint: a few elements look like
@@ -39,9 +43,16 @@ def _clarity(hint: str) -> int:
     return 0 if not hint else 1 if OR in hint or is_guess(hint) else 2
 
 
-def most_telling_failure(failures: Sequence[FailedCall], bytes_of: Callable[[Case], float]) -> FailedCall | None:
+def most_telling_failure(
+    failures: Sequence[FailedCall], bytes_of: Callable[[Case], float], checks: Sequence[CaseCheck] = ()
+) -> FailedCall | None:
     """Choose one of the calls that gave no answer, in their order, among those with the verdict of the first (the run's
-    verdict). None for an empty list."""
+    verdict). None for an empty list, and if all are out of bounds and a wrong answer among `checks` says more."""
+    wrong = [check for check in checks if check.verdict is Verdict.WRONG_ANSWER]
+    if wrong and all(each.raised and each.ending.message.startswith(OUT_OF_BOUNDS) for each in failures):
+        hint = hint_of(most_telling(wrong, bytes_of).report)
+        if hint and not is_guess(hint):
+            return None
     alike = [each for each in failures if each.ending.verdict is failures[0].ending.verdict]
     shown = most_telling([each.check for each in alike], bytes_of) if alike else None
     return next((each for each in alike if each.check is shown), None)

@@ -79,6 +79,8 @@ def unranked_because(
     submission was confined, or need not be."""
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return Unranked.UNJUDGED
+    if quick and not chosen and ending.verdict is not Verdict.ACCEPTED:
+        return Unranked.QUICK  # whatever ran it: boards fold failed quick tries, and nothing was timed
     holds = {
         Unranked.INTERPRETED: trial.entrant.caller.seen.interpreted,
         Unranked.EMULATED: trial.entrant.caller.by_emulator,

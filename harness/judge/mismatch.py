@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from harness.judge import blame, hints, ranges
+from harness.judge import blame, hints, mistakes, ranges
 from harness.judge.checked_call import CheckedCall
 from harness.judge.difference import Difference, bits, float64, meets
 from harness.model import Case, Problem, Tolerance
@@ -144,6 +144,8 @@ def _lines(
     ]
     lines += [f"  {axis:<7} {text}" for axis, text in along if text and not empty]
     if left is not None and left.shape == difference.actual.shape:
+        if hint := _in_vain(problem, difference, left):
+            return [*lines, f"{HINT}{hint}"]
         if hint := hints.kept(difference.expected, difference.actual, left):
             return [*lines, f"{HINT}{hint}"]
     if difference.is_state:
@@ -155,6 +157,15 @@ def _lines(
         found = hints.hints(called, difference.expected, difference.actual, previous, sampled, near, right)
         lines += [f"{HINT}{hint}" for hint in ([another] if another else found)]
     return lines
+
+
+def _in_vain(problem: Problem, difference: Difference, left: torch.Tensor) -> str:
+    """Say in words that the call changes memory that it may change, but not in this case. `left`: from before it."""
+    stays = bool((bits(difference.expected) == bits(left.to(difference.expected.device))).all())
+    if not stays or not difference.is_state or _is_untouchable(problem, difference):
+        return ""
+    why = mistakes.unchanged(problem)
+    return "it must stay as it was before this call" + (f": {why}" if why else "")
 
 
 def _headline(

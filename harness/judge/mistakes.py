@@ -32,6 +32,9 @@ FILE = "mistakes.py"
 SIDES = "SIDES"
 """Name of a dict in that file: for each figure over all calls, the mistakes that change it."""
 
+UNCHANGED = "UNCHANGED"
+"""Name of a text in that file: why, in the calls that change nothing of the supplied memory, they do not."""
+
 MOST_BYTES = 32 << 20
 """The most bytes of a call's inputs. The CPU cases of the bundled problems have at most 5 MB."""
 
@@ -90,6 +93,43 @@ def no_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
         yield words, torch.where(rows > beyond, torch.inf, mistaken)
 
 
+MOST_SCORES = 8 << 20
+"""The most scores for `not_rescaled`, which holds several tensors of that many float64 numbers."""
+
+
+def not_rescaled(
+    scores: torch.Tensor,
+    values: torch.Tensor,
+    last: torch.Tensor,
+    words: str,
+    until: torch.Tensor | None = None,
+    then: torch.Tensor | None = None,
+) -> Iterator[Mistake]:
+    """The mistakes of a softmax that takes keys block by block and keeps what it has when a block raises the maximum.
+    For problems with a softmax.
+
+    `scores`: float64 `[..., rows, keys]`, -inf where a row does not see a key. `values`: `[..., keys, dims]`. `last`:
+    for each key the last one of its block, broadcast to `scores`. `words`: which blocks. `until`: the keys before a
+    last step that does rescale, `then`: the maximum up to there.
+    """
+    seen, top = scores > -torch.inf, scores.amax(dim=-1, keepdim=True)
+    running = scores.cummax(dim=-1).values.gather(-1, last.expand_as(scores))
+    if until is not None and then is not None:
+        running = torch.where(until, running + top - then, top)
+    kept, right = (torch.where(seen, (scores - most).exp(), 0.0) for most in (running, top))
+    if torch.equal(kept, right):
+        return
+    kept_total, total = (weights.sum(dim=-1, keepdim=True) for weights in (kept, right))
+    kept_sum, whole = (weights @ values for weights in (kept, right))
+    # A row without keys becomes 0 / 0, where any value fits.
+    for what, wrong in (
+        ("the accumulator were not", kept_sum / total),
+        ("the sum of exponentials were not", whole / kept_total),
+        ("neither the accumulator nor the sum were", kept_sum / kept_total),
+    ):
+        yield f"{what} rescaled when {words} raised the maximum", wrong
+
+
 class Mistakes:
     """The known mistakes of one problem, for the calls of one evaluation."""
 
@@ -137,6 +177,14 @@ def sides(problem: Problem) -> dict[str, tuple[str, str]]:
     with contextlib.suppress(Exception, SystemExit):  # a fault in the organiser's file must not cost a verdict
         return _SIDES.validate_python(getattr(_imported(path), SIDES, {}) if path.exists() else {})
     return {}
+
+
+def unchanged(problem: Problem) -> str | None:
+    """The problem's UNCHANGED: why the memory that it supplies stays as it was in some calls. None if it has none."""
+    path = problem.folder / FILE
+    with contextlib.suppress(Exception, SystemExit):  # a fault in the organiser's file must not cost a verdict
+        return str(getattr(_imported(path), UNCHANGED)) if path.exists() else None
+    return None
 
 
 _SIDES = TypeAdapter(dict[str, tuple[str, str]])

@@ -123,7 +123,7 @@ class Trial:
                 if profiles and all(check.verdict is Verdict.ACCEPTED for check in self.checks):
                     self.profiles = profiled(self.entrant, self._narrate)
         except (WrongTimedCall, FailedCall) as failed:
-            if failed is not self.entrant.failed:
+            if failed is not self.entrant.failed():
                 self.checks.append(failed.check)
             raise
         except Unclockable as reasons:

@@ -24,7 +24,7 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    notes = (_in_part(found), _remarks(found))
+    notes = (_in_part(found), _remarks(found), _untried_offsets(found))
     told = (Verbatim(_judged(found)), *together, table, _flaws(found), *notes, _next_step(found))
     return [*(part for part in told if part), summary(found)]
 
@@ -41,6 +41,16 @@ def _remarks(found: Checkup) -> str:
     judgements = [found.judgement, *([found.emulated] if found.emulated else [])]
     lines = dict.fromkeys(remark for one in judgements for remark in one.remarks)
     return "\n".join(f"The emulator remarks: {line}" for line in lines)
+
+
+def _untried_offsets(found: Checkup) -> str:
+    """Return a line on a GPU's case whose offsets no test case of a CPU has."""
+    if (beyond := found.untried_offsets) is None:
+        return ""
+    return (
+        f"No test case here has a tensor of more than 2^31 elements. A GPU's has one, of {beyond.elements:,}: "
+        f"offsets of 32 bits wrap in it, and that would not be seen here. It is {beyond.case}"
+    )
 
 
 def _next_step(found: Checkup) -> str:
@@ -102,7 +112,7 @@ def summary(found: Checkup) -> str:
     mine.py:42: ...`."""
     judgement, compilations = found.judgement, found.compilations
     good = [one.target for one in compilations if not one.flaws and not one.skipped and one.kernels]
-    bad = [one for one in compilations if one.flaws]
+    bad = any(one.flaws for one in compilations)
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
         interpreted, count = judgement.interpreted_cases, len(judgement.checks)
@@ -132,10 +142,7 @@ def summary(found: Checkup) -> str:
         if not_run and amd and not set(amd) & set(EMULATED_TARGETS):
             isnt = "is not emulated" if len(amd) == 1 else "are not emulated"
             parts.append(f"{' and '.join(amd)} {isnt}; {', '.join(EMULATED_TARGETS)} are")
-    if bad:
-        targets = ", ".join(dict.fromkeys(one.target for one in bad))
-        how = "nor does it compile for" if judgement.verdict is Verdict.COMPILE_ERROR else "not for"
-        parts.append(f"{how} {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
+    parts += _not_for(found)
     refused = _reasons((one.target, one.refusal) for one in compilations if not one.flaws)
     parts += [f"not for {', '.join(targets)}: {why}" for why, targets in refused.items()]
     lacking = _reasons((one.target, one.missing) for one in compilations)
@@ -147,6 +154,23 @@ def summary(found: Checkup) -> str:
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
+
+
+def _not_for(found: Checkup) -> list[str]:
+    """Return the first reason of each target that the file does not compile for, and apart from them those of targets
+    for which nobody knows, because a compiler was stopped."""
+    how = "nor does it compile for" if found.judgement.verdict is Verdict.COMPILE_ERROR else "not for"
+    flaws: dict[str, list[Flaw]] = {}
+    for one in found.compilations:
+        flaws.setdefault(one.target, []).extend(one.flaws)
+    targets: dict[tuple[str, str], list[str]] = {}
+    for target, each in flaws.items():
+        known = list(dict.fromkeys([flaw for flaw in each if not flaw.unfinished] or each))
+        if known:
+            first = f" (the first of {len(known)} reasons)" if len(known) > 1 else ""
+            words = f"{first}: {_said(found, known[0]).splitlines()[0]}"
+            targets.setdefault(("unfinished for" if known[0].unfinished else how, words), []).append(target)
+    return [f"{how} {', '.join(names)}{words}" for (how, words), names in targets.items()]
 
 
 def _reasons(of_targets: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:

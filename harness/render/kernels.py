@@ -1,7 +1,7 @@
 """The resources of each kernel of a submission, as compilers report them: a table for a terminal.
 
 Rows with the same content are merged. Only those parameters of a configuration and types of arguments are shown that
-differ among a kernel's rows. Cases are shown only as far as needed to tell rows apart.
+differ among a kernel's rows. A case is shown whole, so that it can be given to --case.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _apart(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -
     names = _differing_types(every)
     mine = {_identity(kernel, names) for kernel in kernels}
     if any(_identity(kernel, names) in mine for kernel in every if kernel not in kernels):
-        lines.append(_cases(kernels, every))
+        lines.append(_cases(kernels))
     return lines
 
 
@@ -162,15 +162,12 @@ def _type(kernel: CompiledKernel, name: str) -> str:
     return re.sub(r"(?<![\w*.-])(1|[iu](8|16|32|64))(?![\w.])", "integer", kind)
 
 
-def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
-    """Return the first case that launches `kernels`, without the parameters that all cases share, and the number of
-    other cases."""
+def _cases(kernels: Sequence[CompiledKernel]) -> str:
+    """Return the first case that launches `kernels`, and the number of other cases."""
     cases = list(dict.fromkeys(case for kernel in kernels for case in kernel.cases))
     if not cases:
         return "not launched"
-    common = set.intersection(*(set(case.split()) for kernel in every for case in kernel.cases))
-    told = " ".join(word for word in cases[0].split() if word not in common) or cases[0]
-    return f"{IN}{told}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+    return f"{IN}{cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
 
 
 def _noted(line: str, room: int, notes: dict[str, int]) -> str:

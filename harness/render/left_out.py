@@ -16,7 +16,7 @@ _CASE = r"(?:\w+=\S+ )*\w+=\S*[^\s:;]"
 """A case's label in a message. A colon may follow."""
 _WHICH = "(?:the one shown|the first|it) is"
 """"the first" is the wording of runs from before 2026-11-24."""
-_COUNT = r"\d+ of \d+ test cases? (?:are|is) wrong(?:, \d+ not tried)?"
+_COUNT = r"\d+ of \d+ test cases? (?:are|is) wrong(?:, \d+ raised \w+)?(?:, \d+ not tried)?"
 _WRONG = re.compile(rf"({_COUNT}); {_WHICH} {_CASE}: (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
 """The characters beside the cause: a submission's name, its verdict and the table's lines."""

@@ -33,6 +33,7 @@ from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation, room
+from harness.compile.reach import Reach, reach
 from harness.compile.telling import plain
 from harness.emulator import decoding
 from harness.errors import InfrastructureError, UsageError
@@ -88,6 +89,7 @@ def check(
             _describe(problem, compiled_for, folder)
             at_once = max(1, room() // len(waiting))
             processes.start([_process(name, job, folder, submission, emit, at_once) for name, job in waiting.items()])
+        reached = _reach(kept, problem, asked, folder) if jobs else None
         judge = functools.partial(_judge, root, problem, submission, kept, narrate, stop_at_first)
         judgement = _kept_judgement(kept, _slot(chip, False)) or judge(Emulation(chip), _slot(chip, False))
         if waiting:
@@ -111,7 +113,7 @@ def check(
         compilations = and_what_ran_uncompiled(compilations, judgement, asked)
     runnable = _runnable(compilations, submission) if run and not targets else ()
     lacking = how_to_get_offline() if runnable and decoding.available() is not None else None
-    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable, lacking)
+    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable, lacking, reached)
 
 
 def _asked(targets: Sequence[str]) -> tuple[str, ...]:
@@ -256,6 +258,17 @@ def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
     described.on_cpu(problem, folder / "cpu")
 
 
+def _reach(kept: Kept, problem: Problem, targets: Sequence[str], folder: Path) -> Reach | None:
+    """Return what is cached, or read it in the descriptions in `folder`. They are made now if nothing was compiled."""
+    if (old := kept.read("reach", Reach)) is not None:
+        return old
+    if not (folder / "cpu").exists():
+        _describe(problem, targets[:1], folder)
+    if (found := reach(folder, targets)) is not None:
+        kept.write("reach", found.model_dump(mode="json"))
+    return found
+
+
 def _process(
     name: str, job: tuple[str, str], folder: Path, submission: Submission, emit: Path | None, at_once: int
 ) -> Job:
@@ -287,7 +300,8 @@ def _compilation(job: tuple[str, str], finished: Finished, submission: Submissio
     found = compilation.read(printed) if finished.trouble is None else None
     if found is None or found.target != target:
         trouble = finished.trouble or "the compiler ended without a report"
-        return Compilation(target=target, hip=engine == "inline", fault=Flaw(message=trouble))
+        flaw = Flaw(message=trouble, unfinished=finished.status is None or finished.excess is not None)
+        return Compilation(target=target, hip=engine == "inline", fault=flaw)
     found = found.model_copy(update={"cached": False})
     kept.write("-".join(job), found.model_dump(mode="json"))
     return found

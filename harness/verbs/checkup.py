@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.compile.compilation import Compilation, Flaw
+from harness.compile.reach import Reach
 from harness.model import CaseCheck, Submission, Text, Total, Value, Verdict
 
 MOST_NAMED = 3
@@ -66,7 +67,8 @@ class Checkup:
     `compilations`: one for each target, in the order asked for; empty for a file without kernels. `judgement`: the test
       cases, with Triton interpreted. `emulated`: the test cases again, with Triton's kernels run as machine code.
       `chip`: the target whose code was to be run here. `runnable`: if no target was named, the targets whose code could
-      be run. `setup`: the command that installs what running it needs, if this machine lacks that.
+      be run. `setup`: the command that installs what running it needs, if this machine lacks that. `reach`: the
+      largest tensor that no CPU test case is like.
     """
 
     problem: str
@@ -77,6 +79,7 @@ class Checkup:
     chip: str | None = None
     runnable: tuple[str, ...] = ()
     setup: str | None = None
+    reach: Reach | None = None
 
     @property
     def exit_code(self) -> int:
@@ -96,6 +99,11 @@ class Checkup:
         return 0
 
     @property
+    def untried_offsets(self) -> Reach | None:
+        """A GPU's case with a tensor in which an offset of 32 bits wraps, if no CPU test case has one."""
+        return self.reach if self.reach and self.reach.elements else None
+
+    @property
     def never_run(self) -> tuple[str, ...]:
         """The names of Triton's kernels that were compiled and that no test case launched, if all were judged."""
         if self.judgement.verdict is not Verdict.ACCEPTED:
@@ -110,12 +118,14 @@ class Checkup:
         return tuple(name for name in chosen if name in self.judgement.interpreted_kernels)
 
     def as_json(self) -> dict[str, Any]:
+        beyond = self.untried_offsets
         return {
             "problem": self.problem,
             "submission": self.submission.name,
             "submission_sha256": self.submission.sha256,
             "judgement": self.judgement.model_dump(mode="json"),
             "emulated": self.emulated.model_dump(mode="json") if self.emulated else None,
+            "beyond_int32": {"elements": beyond.elements, "case": beyond.case} if beyond else None,
             "targets": [found.model_dump(mode="json") for found in self.compilations],
             "exit_code": self.exit_code,
         }

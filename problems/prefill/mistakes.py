@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import wrong_scales
+from harness.judge.mistakes import MOST_SCORES, not_rescaled, wrong_scales
 from reference.attention import attention
 
 BLOCKS = (16, 32, 64, 128)
@@ -42,6 +42,24 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, T
         if short := -keys % block:
             padded = (torch.nn.functional.pad(x, (0, 0, 0, 0, 0, short)) for x in (k, v))
             yield f"keys beyond the end, up to a multiple of {block}, counted with the score 0", attend(q, *padded)
+    if q.shape[0] * q_heads * keys * keys <= MOST_SCORES:
+        yield from _not_rescaled(data)
+
+
+def _not_rescaled(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
+    """The mistakes at a maximum that rises, by the keys that kernels take at a time."""
+    q, k, v, config = data
+    group = q.shape[2] // k.shape[2]
+    queries, keys, values = (x.transpose(1, 2).double() for x in (q, k, v))
+    keys, values = (x.repeat_interleave(group, dim=1) for x in (keys, values))
+    scores = queries @ keys.mT * config["sm_scale"]
+    places = torch.arange(scores.shape[-1], device=q.device)
+    if config["causal"]:
+        scores.masked_fill_(places > places[:, None], -torch.inf)
+    for block in BLOCKS:
+        ends = ((places // block + 1) * block - 1).clamp(max=len(places) - 1)
+        for words, wrong in not_rescaled(scores, values, ends, f"a block of {block} keys"):
+            yield words, wrong.transpose(1, 2)
 
 
 def _over_some(attend: partial, data: tuple[Tensor, Tensor, Tensor, dict], count: int) -> Tensor:
