@@ -1,4 +1,4 @@
-"""What `check` says of kernels in few words: why each chip is out, what was not compiled to its end, what no case has."""
+"""What `check` says of kernels in few words: why each chip is out, what was stopped at a limit, what no case has."""
 
 import json
 from pathlib import Path
@@ -46,6 +46,8 @@ def test_targets_with_the_same_reason_share_it():
     flaw = Flaw(message="no such type", line=3)
     broken = checkup(compiled("gfx942", flaw), compiled("sm_90", flaw), verdict=Verdict.COMPILE_ERROR)
     assert rendered.summary(broken).count("no such type") == 1
+    both = [compiled("gfx942", flaw), compiled("gfx942", flaw, hip=True)]  # by the compilers of Triton and of inline HIP
+    assert "; not for gfx942: mine.py:3: no such type" in rendered.summary(checkup(*both))
     assert "; nor does it compile for gfx942, sm_90: mine.py:3: no such type" in rendered.summary(broken)
 
 
@@ -58,7 +60,7 @@ def test_a_compilation_that_was_stopped_is_called_unfinished_and_a_reason_comes_
 
 @pytest.mark.parametrize(
     ("finished", "unfinished"),
-    [(Finished(None, "", ""), True), (Finished(-9, "", "", excess="took too much"), True), (Finished(1, "", ""), False)],
+    [(Finished(None, "", ""), True), (Finished(-9, "", "", excess="took it"), True), (Finished(1, "", ""), False)],
     ids=["time", "another limit", "a crash"],
 )
 def test_a_compiling_process_that_was_stopped_at_a_limit_leaves_it_open(finished, unfinished):

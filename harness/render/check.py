@@ -45,11 +45,11 @@ def _remarks(found: Checkup) -> str:
 
 def _untried_offsets(found: Checkup) -> str:
     """Return a line on a GPU's case whose offsets no test case of a CPU has."""
-    if found.reach is None or not found.untried_offsets:
+    if (beyond := found.untried_offsets) is None:
         return ""
     return (
-        f"No test case here has a tensor of more than 2^31 elements. A GPU's has one, of {found.reach.elements:,}: "
-        f"offsets of 32 bits wrap in it, and that would not be seen here. It is {found.reach.case}"
+        f"No test case here has a tensor of more than 2^31 elements. A GPU's has one, of {beyond.elements:,}: "
+        f"offsets of 32 bits wrap in it, and that would not be seen here. It is {beyond.case}"
     )
 
 
@@ -165,7 +165,7 @@ def _not_for(found: Checkup) -> list[str]:
         flaws.setdefault(one.target, []).extend(one.flaws)
     targets: dict[tuple[str, str], list[str]] = {}
     for target, each in flaws.items():
-        known = [flaw for flaw in each if not flaw.unfinished] or each
+        known = list(dict.fromkeys([flaw for flaw in each if not flaw.unfinished] or each))
         if known:
             first = f" (the first of {len(known)} reasons)" if len(known) > 1 else ""
             words = f"{first}: {_said(found, known[0]).splitlines()[0]}"

@@ -99,9 +99,9 @@ class Checkup:
         return 0
 
     @property
-    def untried_offsets(self) -> bool:
-        """Whether a GPU's case has a tensor in which an offset of 32 bits wraps, and no CPU test case has one."""
-        return self.reach is not None and self.reach.elements > 0
+    def untried_offsets(self) -> Reach | None:
+        """A GPU's case with a tensor in which an offset of 32 bits wraps, if no CPU test case has one."""
+        return self.reach if self.reach and self.reach.elements else None
 
     @property
     def never_run(self) -> tuple[str, ...]:
@@ -118,13 +118,14 @@ class Checkup:
         return tuple(name for name in chosen if name in self.judgement.interpreted_kernels)
 
     def as_json(self) -> dict[str, Any]:
+        beyond = self.untried_offsets
         return {
             "problem": self.problem,
             "submission": self.submission.name,
             "submission_sha256": self.submission.sha256,
             "judgement": self.judgement.model_dump(mode="json"),
             "emulated": self.emulated.model_dump(mode="json") if self.emulated else None,
-            "beyond_int32": {"elements": self.reach.elements, "case": self.reach.case} if self.untried_offsets else None,
+            "beyond_int32": {"elements": beyond.elements, "case": beyond.case} if beyond else None,
             "targets": [found.model_dump(mode="json") for found in self.compilations],
             "exit_code": self.exit_code,
         }
