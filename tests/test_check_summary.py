@@ -46,7 +46,7 @@ def test_targets_with_the_same_reason_share_it():
     flaw = Flaw(message="no such type", line=3)
     broken = checkup(compiled("gfx942", flaw), compiled("sm_90", flaw), verdict=Verdict.COMPILE_ERROR)
     assert rendered.summary(broken).count("no such type") == 1
-    both = [compiled("gfx942", flaw), compiled("gfx942", flaw, hip=True)]  # by the compilers of Triton and of inline HIP
+    both = [compiled("gfx942", flaw), compiled("gfx942", flaw, hip=True)]  # by two compilers
     assert "; not for gfx942: mine.py:3: no such type" in rendered.summary(checkup(*both))
     assert "; nor does it compile for gfx942, sm_90: mine.py:3: no such type" in rendered.summary(broken)
 
