@@ -47,7 +47,7 @@ def table(device: str) -> str:
         for entry in sorted(on_the_board, key=lambda entry: entry.score_ns or 0.0):
             run = runs[entry.submission][entry.id]
             assert run.score is not None
-            share = _of_long_cases(run)
+            share = mean_share(latencies_and_floors(run))
             rows.append(
                 [
                     f"{problem}/{entry.submission}",
@@ -60,7 +60,8 @@ def table(device: str) -> str:
     return tabulate.tabulate(rows, HEAD, tablefmt="pipe", disable_numparse=True)
 
 
-def _of_long_cases(run: Run) -> float | None:
+def latencies_and_floors(run: Run) -> dict[str, tuple[float, float]]:
+    """By case, in us. The floor is that of the format that the file's name says that it reads, or of the cheapest."""
     reference = Reference(catalog.load_problem(ROOT, run.problem), detect(ROOT, "cpu"))
     found = {}
     for measurement in run.measurements:
@@ -69,7 +70,7 @@ def _of_long_cases(run: Run) -> float | None:
         least = floor(own or cost, run.device)
         if least is not None:
             found[measurement.case.label] = measurement.latency.latency_ns / 1e3, least.latency_ns / 1e3
-    return mean_share(found)
+    return found
 
 
 if __name__ == "__main__":

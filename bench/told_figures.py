@@ -15,17 +15,14 @@ from pathlib import Path
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.kernel_table import LONG_US, ROOT, mean_share, published, slower
-from harness import catalog
-from harness.judge.reference import Reference
-from harness.machine.device import detect
+from bench.judged_share import latencies_and_floors
+from bench.kernel_table import LONG_US, ROOT, mean_share, published
+from harness.judge.bounds import GPU_NS, GPU_SHARE, LONG_NS
 from harness.model import ClockOwner, Manner, Measurement, Run
-from harness.ranking.roofline import floor
 from harness.records.run_file import load_run
 
 H200 = "NVIDIA H200"
 SHORT_US, MIDDLE_US, ALIKE = 16.0, 40.0, 0.04
-GATED_NS, LONG_NS = 1e3, 5e3  # as in judge/bounds
 FLASH_ATTENTION = "mla/rival FlashAttention-3"
 
 
@@ -39,10 +36,10 @@ def phrases() -> dict[str, list[str]]:
     of_ms = sorted(_apart(m) for m in timed if m.latency.latency_ns > 1e6)
     lower = f"{min(below):.1f} to {max(below):.1f} µs"
     alike = f"{sum(each <= ALIKE for each in apart)} of {len(apart)} cases, and at most {100 * max(apart):.0f} % apart"
-    long_us = [(m.bound_ns - 0.02 * m.latency.latency_ns - 300) / 1e3 for m in _in_manner(judged, Manner.LONG)]
-    between = [us - LONG_NS / 1e3 for us in long_us]
-    own, judges = _beside_flash_attention(published(H200)["mla/gluon_bf16"])
-    ours = {kernel: _shares(run) for kernel, run in published(H200).items()}
+    long = [m for run in judged for m in run.measurements if m.manner is Manner.LONG]
+    between = [(m.bound_ns - GPU_SHARE * m.latency.latency_ns - GPU_NS - LONG_NS) / 1e3 for m in long]
+    own, judges = _beside(published(H200)["mla/gluon_bf16"], [FLASH_ATTENTION])
+    ours = {kernel: latencies_and_floors(run) for kernel, run in published(H200).items()}
     return {
         "measurement.md": [
             f"lower by {lower} up to 16 µs",
@@ -54,6 +51,8 @@ def phrases() -> dict[str, list[str]]:
             f"in all {len(of_ms)} cases above a millisecond they differ by at most {100 * of_ms[-1]:.1f} %",
             f"takes {_range(own)} times as long as FlashAttention-3, which reads the same cache, and "
             f"{_range(judges)} times",
+            f"give {_fastest('kv_decode/cuda_cluster')} and {_fastest('kv_decode/triton_split_kv')}.",
+            f"takes {_range(list(_mxfp4_to_fp8().values()))} times as long as `gluon_fp8`",
         ],
         "kernels.md": [
             _row("prefill/cuda_hopper, 1 x 32768", "78 %", _percent(ours["prefill/cuda_hopper"], "seq_len=32768")),
@@ -85,22 +84,6 @@ def _apart(measured: Measurement) -> float:
     return abs(measured.latency.latency_ns / measured.inside_ns - 1)
 
 
-def _in_manner(runs: Sequence[Run], manner: Manner) -> list[Measurement]:
-    return [m for run in runs for m in run.measurements if m.manner is manner]
-
-
-def _shares(run: Run) -> dict[str, tuple[float, float]]:
-    """Latency and floor of each case in us. The floor is that of the format that the file's name says."""
-    reference = Reference(catalog.load_problem(ROOT, run.problem), detect(ROOT, "cpu"))
-    found = {}
-    for measured in run.measurements:
-        cost = reference.cost(measured.case)
-        least = floor({name: cost[name] for name in cost if f"_{name}" in run.submission} or cost, run.device)
-        assert least is not None
-        found[measured.case.label] = measured.latency.latency_ns / 1e3, least.latency_ns / 1e3
-    return found
-
-
 def _percent(found: dict[str, tuple[float, float]], case: str) -> str:
     (share,) = [100 * least / us for label, (us, least) in found.items() if case in label]
     return f"{share:.0f} %"
@@ -128,25 +111,44 @@ def _two(found: dict[str, tuple[float, float]]) -> str:
     )
 
 
-def _mxfp4() -> str:
+def _mxfp4_to_fp8() -> dict[str, float]:
+    """gluon_mxfp4's latency / gluon_fp8's, by case."""
     mine, other = (
         {m.case.label: m.latency.latency_ns for m in published(H200)[f"mla/{name}"].measurements}
         for name in ("gluon_mxfp4", "gluon_fp8")
     )
-    ratios = [slower(mine, other, {f"batch_size={batch} q_seq_len=1 kv_seq_len=8192"}) for batch in (64, 256)]
-    return ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return {case: mine[case] / other[case] for case in mine}
 
 
-def _beside_flash_attention(run: Run) -> tuple[list[float], list[float]]:
-    """Ratios of the file's times by events, in bench/tune.py's process and in the run, to FlashAttention-3's."""
+def _mxfp4() -> str:
+    ratios = _mxfp4_to_fp8()
+    return ", ".join(f"{ratios[f'batch_size={batch} q_seq_len=1 kv_seq_len=8192']:.2f}" for batch in (64, 256))
+
+
+def _by_events() -> dict[str, dict[str, float]]:
+    """Times of bench/tune.py's processes in us, by kernel and case; the later file counts."""
     times: dict[str, dict[str, float]] = {}
     for path in sorted((ROOT / "bench" / "measured").glob("kernels-nvidia-h200-*.jsonl")):
         for row in map(json.loads, path.read_text().splitlines()):
             if "us" in row:
                 times.setdefault(row["variant"], {})[row["case"]] = row["us"]
-    theirs, mine = times[FLASH_ATTENTION], times[f"{run.problem}/{run.submission}"]
+    return times
+
+
+def _beside(run: Run, rivals: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Ratios of the file's times by events, in bench/tune.py's process and in the run, to those of the fastest rival in
+    each case."""
+    times = _by_events()
+    mine = times[f"{run.problem}/{run.submission}"]
+    theirs = {case: min(times[rival][case] for rival in rivals if case in times[rival]) for case in mine}
     in_run = [m.inside_ns / 1e3 / theirs[m.case.label] for m in run.measurements if m.inside_ns is not None]
     return [us / theirs[case] for case, us in mine.items()], in_run
+
+
+def _fastest(kernel: str) -> str:
+    """The range of the run's own events over the fastest rival's time."""
+    rivals = [each for each in _by_events() if each.startswith(f"{kernel.partition('/')[0]}/rival ")]
+    return _range(_beside(published(H200)[kernel], rivals)[1])
 
 
 def _range(found: Sequence[float]) -> str:

@@ -52,6 +52,11 @@ def test_an_eviction_after_which_reads_are_as_fast_as_before_is_none(monkeypatch
     assert HostCaches().why_not == "this processor keeps the lines that it is told to evict"
 
 
+def test_a_system_without_memory_files_keeps_its_caches(monkeypatch):
+    monkeypatch.delattr(caches.os, "memfd_create")
+    assert HostCaches().why_not.startswith("no machine code for")
+
+
 def test_a_system_that_lets_no_such_code_run_keeps_its_caches(monkeypatch):
     def refused(*arguments):
         raise PermissionError(1, "Operation not permitted")

@@ -12,7 +12,7 @@ from harness import catalog
 from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
 from harness.errors import InfrastructureError
-from harness.judge import assembly, bounds
+from harness.judge import assembly, bounds, caches
 from harness.judge.clock import StopClock, Void
 from harness.judge.ending import loosest, named
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
@@ -75,6 +75,13 @@ def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
     assert [m.case for m in run.measurements] == list(problem.cpu.benchmark)
     assert all(len(m.samples_ns) == 2 and all(map(all, m.samples_ns)) for m in run.measurements)
     assert not any(Label.TOO_SHORT in m.labels for m in run.measurements)
+
+
+def test_a_run_says_why_the_caches_were_kept_and_only_if_it_was_timed(toy_root, monkeypatch):
+    monkeypatch.setattr(caches, "_CODE", {})
+    timed, checked = (judge(toy_root, HONEST, timed=timed).environment for timed in (True, False))
+    assert timed["caches_kept_because"].startswith("no machine code for")
+    assert "caches_kept_because" not in checked
 
 
 def test_what_takes_less_than_the_bound_on_a_cpu_counts_with_the_bound_and_says_so(toy_root, roomy):

@@ -1,8 +1,8 @@
 """Empty the caches before a call: on a GPU all of them, on a CPU of the memory that judge and worker share.
 
-On a CPU the rest stays. If all caches were emptied, a call would pay some 150 us for the worker's own Python, and a
-submission that puts native code in its place would save them (docs/clock-attacks.md). What the worker shares with the
-judge is all that a call has not seen before: its inputs. Outputs are copied there too.
+On a CPU the rest stays. If all caches were emptied, a call would pay some 150 us for the worker's own Python (AMD EPYC,
+2026-11-29), and a submission that puts native code in its place would save them (docs/clock-attacks.md). What the
+worker shares with the judge is all that a call has not seen before: its inputs. Outputs are copied there too.
 
 A CPU's instruction for this evicts a line from all caches of the machine, whichever processor has it. Python has no
 such instruction, so the judge maps a few bytes of machine code.
@@ -99,7 +99,7 @@ def caches_of(device: Device) -> Caches:
 
 def _mapped(machine: str) -> mmap.mmap:
     """The machine code. Raises OSError if there is none for `machine`, or if the system lets no such code run."""
-    if machine not in _CODE:
+    if machine not in _CODE or not hasattr(os, "memfd_create"):  # macOS has none
         raise OSError(f"no machine code for {machine} that evicts lines from caches")
     file = os.memfd_create("evict")
     try:

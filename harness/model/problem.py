@@ -204,7 +204,8 @@ class Device(Value):
     """The GPU or processor of this machine, passed along as a value.
 
     `kind` is cpu, cuda or rocm. `torch_device` is torch's name for it. `slug` is its folder's name in `results/`.
-    `arch` is gfx942, sm_90, x86_64 or similar. `flush_bytes` is the size of the buffer whose sweep empties its caches.
+    `arch` is gfx942, sm_90, x86_64 or similar. `flush_bytes` is the size of the buffer whose sweep empties
+    a GPU's caches. On a CPU the judge copies half of it between processes (`judge/anchor`).
     """
 
     kind: Literal["cpu", "cuda", "rocm"]
