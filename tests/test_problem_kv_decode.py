@@ -423,7 +423,7 @@ def forms(p):
         "append": p["update_cache"],
         "group": "one KV head" if p["num_kv_heads"] == 1 else "odd" if group % 2 and group > 1 else group == 1,
         "inputs": p.get("values", p.get("scores", "plain")),
-        "empty": p["seq_lens"] == 0 or isinstance(p["seq_lens"], list) and 0 in p["seq_lens"],
+        "empty": p["seq_lens"] == 0 or (isinstance(p["seq_lens"], list) and 0 in p["seq_lens"]),
     }
 
 
