@@ -81,6 +81,7 @@ ROPE_SLICES = 8
 
 LATENT_BLOCKS = KV_LORA_RANK // MXFP4_BLOCK
 ROPE_BLOCKS = QK_ROPE_HEAD_DIM // MXFP4_BLOCK
+"""Blocks of an mxfp4 scale of their own: the latent ones come first."""
 
 SCORES = ("plain", "large", "rising", "shuffled")
 
@@ -288,8 +289,13 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope_slice.0 to rope_slice.15: the same of eight rope dims each, first of neighbours, then of every eighth one. One
         slice cannot make up for another.
 
-    moved_rope: the same of all rope dims, of rows whose scores they move. These have no part in the others. What tells
-        keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
+    rope_scale.0, rope_scale.1: what the scale of a rope block adds to even rows by the scores of their light keys, less
+        what one scale for all keys of the sequence would. In rows whose scores are moved all keys have one scale there.
+    latent_scale.0 to latent_scale.15: the same of each latent block, of the evenest of these rows of each sequence. A
+        latent block's wrong scale shows in the values, unless it is wrong in the scores alone.
+
+    moved_rope: the same as rope, of rows whose scores they move. These have no part in the other ones of scores. What
+        tells keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
 
     Where the rope dims move some keys far above others, weights say nothing of the rest: no row has such a part there.
 
@@ -299,7 +305,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     q, kv_data, _, kv_indptr, config = data
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
     cache, scale = kv_data["fp8"]
-    cache_scales = kv_data["mxfp4"][1].float()
+    e8m0 = kv_data["mxfp4"][1]
     starts = kv_indptr.tolist()
     wanted = list(range(q.shape[0])) if rows is None else rows.tolist()
     plain = torch.zeros(len(PLAIN_PARTS), len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
@@ -318,8 +324,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         by_weight, by_place = _of_lighter(weights, values), _of_places(weights * even[..., None], values)
         plain[:, places] = _orthogonal(torch.cat([by_weight, by_place], dim=1), unit[:, None]).transpose(0, 1)
 
-        scales = torch.cat([cache_scales[starts[row] : starts[row + 1]] for row in chosen])
-        told = _told_by_scale(scales.view(len(chosen), length, -1))
+        told = _told_by_scale(torch.stack([e8m0[starts[row] : starts[row + 1]].float() for row in chosen]))
         rope_query, rope_keys = (x[..., KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (own, keys))
         near = torch.einsum("rhsd,rksd->rshk", rope_query, rope_keys)
         scores = near.sum(1) * config["sm_scale"]
