@@ -507,13 +507,13 @@ def plain_parts(data):
             if whole.mean().abs() > 30:
                 found["moved_rope"] = found["rope"]
                 found |= {name: torch.zeros(V_DIM) for name in families}
-            elif every.amax(dim=1).argmin() != head:
+            elif every.amax(dim=1).argmin() != head or end - start < 1000:
                 found |= {name: torch.zeros(V_DIM) for name in families if name.startswith("latent")}
             yield sequence, head, found
 
 
 @pytest.mark.parametrize(
-    ("lengths", "scores"), [([300, 0, 64, 300, 1, 520], "plain"), ([200, 200], "large"), ([90], "rising")]
+    ("lengths", "scores"), [([300, 0, 64, 300, 1, 520, 1000], "plain"), ([200, 200], "large"), ([90], "rising")]
 )
 def test_parts_are_what_their_definition_gives(lengths, scores):
     data = generate(lengths, seed=8, scores=scores)  # of 300 keys, the scores of one sequence are moved

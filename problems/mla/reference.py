@@ -83,6 +83,9 @@ LATENT_BLOCKS = KV_LORA_RANK // MXFP4_BLOCK
 ROPE_BLOCKS = QK_ROPE_HEAD_DIM // MXFP4_BLOCK
 """Blocks of an mxfp4 scale of their own: the latent ones come first."""
 
+LATENT_KEYS = 1000
+"""Of fewer keys no part of a latent block is made: what one block's scale adds is then as small as 4-bit rounding."""
+
 SCORES = ("plain", "large", "rising", "shuffled")
 
 MOVED_SHARE = 0.5
@@ -292,7 +295,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope_scale.0, rope_scale.1: what the scale of a rope block adds to even rows by the scores of their light keys, less
         what one scale for all keys of the sequence would. In rows whose scores are moved all keys have one scale there.
     latent_scale.0 to latent_scale.15: the same of each latent block, of the evenest of these rows of each sequence. A
-        latent block's wrong scale shows in the values, unless it is wrong in the scores alone.
+        latent block's wrong scale shows in the values, unless it is wrong in the scores alone. Of 1000 keys or more.
 
     moved_rope: the same as rope, of rows whose scores they move. These have no part in the other ones of scores. What
         tells keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
@@ -347,7 +350,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
             own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # all of them: no copy
             brought = _orthogonal(_brought(own_light, added, own_values), unit[sequences, heads][:, None])
             part[:, places[sequences], heads] = brought.transpose(0, 1)
-            if part is moved_rope:
+            if part is moved_rope or length < LATENT_KEYS:
                 continue
             # Of latent blocks one row of each sequence, the evenest: all rows would take as long as all other parts.
             sequences = sequences[:, 0]
