@@ -1,0 +1,29 @@
+"""The mxfp4 cache with the scale of latent block 6 for block 7 too, in the scores alone: values are right."""
+
+import torch
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def custom_kernel(data):
+    q, kv_data, _, kv_indptr, config = data
+    packed, e8m0 = kv_data["mxfp4"]
+    scales = e8m0.float()
+    values = dequantize(packed[:, 0], scales)[:, :512]
+    scales[:, 7] = scales[:, 6]
+    kv = dequantize(packed[:, 0], scales)
+    out = torch.zeros(q.shape[0], 16, 512, dtype=torch.bfloat16, device=q.device)
+    starts = kv_indptr.tolist()
+    for sequence in range(q.shape[0]):
+        own = slice(starts[sequence], starts[sequence + 1])
+        if own.stop > own.start:
+            weights = torch.softmax(q[sequence].float() @ kv[own].T * config["sm_scale"], dim=-1)
+            out[sequence] = weights @ values[own]
+    return out
+
+
+def dequantize(packed, scales):
+    """(T, 288) bytes and (T, 18) scales to (T, 576) float32; the low nibble is the even dim."""
+    values = torch.tensor(E2M1 + tuple(-value for value in E2M1), device=packed.device)
+    codes = torch.stack([packed & 15, packed >> 4], dim=-1).view(-1, 18, 32)
+    return (values[codes.long()] * scales[:, :, None]).view(-1, 576)
