@@ -331,7 +331,9 @@ def test_an_mxfp4_cache_that_is_decoded_wrongly_is_told_how(recognised, words, r
 def test_a_maximum_that_is_not_subtracted_is_named_in_each_case_with_large_scores(recognised):
     found = recognised("kv_decode", kernel_of("kv_decode", "wrong_answer/no_maximum_subtracted"))
     words = "as if the row's maximum were not subtracted: exp overflows at scores above 88"
-    assert all(said == words for said in found.values()), found
+    assert all(said.startswith(words) for said in found.values()) and words in found.values(), found
+    # Where all is NaN, that of a free slot would explain it too.
+    assert all("slots behind seq_lens" in said for said in found.values() if said != words), found
     assert {label.partition("scores=")[2] for label in found} >= {"large", "rising", "shuffled"}
     assert all("scores=" in label for label in found)
 
@@ -501,7 +503,7 @@ def test_a_slot_too_many_and_slots_without_a_mask_are_named(recognised):
     one = recognised("kv_decode", lambda data: reading_behind(data, lambda n: n + (n % 64 > 0), masked_scores=False))
     assert sum("one slot behind seq_lens counted as a key" in said for said in one.values()) > 2, one
     whole = recognised("kv_decode", lambda data: reading_behind(data, lambda n: -(-n // 64) * 64, masked_scores=True))
-    words = "slots behind seq_lens, up to a multiple of 64, were not masked"
+    words = "slots behind seq_lens were not masked"
     assert sum(words in said for said in whole.values()) > 2, whole
     assert all("behind seq_lens" in said for said in (*one.values(), *whole.values())), (one, whole)
 

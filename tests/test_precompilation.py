@@ -55,14 +55,14 @@ def precompilation(toy_root):
                 folder / "submission.py",
                 cases,
                 lambda phase, case: caller.series(Seeds(seed, phase, case), case),
-                StopClock(flushes=False),
+                StopClock(),
                 "cpu",
             )
             stack.callback(made.close)
 
             def call(session):
                 with caller.series(Seeds(seed, "test", cases[0]), cases[0]) as series:
-                    check, _ = caller.put(session, series, StopClock(flushes=False), everything=True)
+                    check, _ = caller.put(session, series, StopClock(), everything=True)
                     return check.verdict is Verdict.ACCEPTED
 
             def session():
@@ -175,7 +175,7 @@ def beside(monkeypatch):
     monkeypatch.setattr(entrant, "compilers", lambda kind: 1)
     monkeypatch.setattr(entrant, "SHARE_OF_MEMORY", 1)
     monkeypatch.setattr(entrant, "COMPILES_S", 0.0)
-    monkeypatch.setattr(entrant, "WorkerClock", lambda: StopClock(flushes=False))
+    monkeypatch.setattr(entrant, "WorkerClock", lambda: StopClock())
 
 
 WANTS_IT_ALONE = """

@@ -73,7 +73,7 @@ def _free_slots(out: Tensor, data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     for block in BLOCKS:
         first, end = bases + lens[:, None], bases - (-lens // block * block)[:, None]
         held = has_nan[end.clamp(max=len(has_nan) - 1)] > has_nan[first]
-        words = f"slots behind seq_lens, up to a multiple of {block}, were not masked: some hold NaN, 0 x NaN is NaN"
+        words = "slots behind seq_lens were not masked: some hold NaN, and 0 x NaN is NaN"
         yield words, out.masked_fill(held.repeat_interleave(group, dim=1)[:, :, None, None], torch.inf)
     for block in (1, *BLOCKS):  # at the end of a whole block the loop ends, and the slot behind it is not read
         more = (lens + ((lens % block != 0) | (block == 1))).clamp(max=slots)
