@@ -125,7 +125,6 @@ OTHERS = [
     ("mla", "wrong_answer/splits_averaged"),
     ("mla", "wrong_answer/maximum_never_below_zero"),
     ("mla", "wrong_answer/rope_scale_constant"),
-    ("mla", "wrong_answer/latent_scale_of_another_block_in_scores"),
     *(("mla", f"accepted/{path.stem}") for path in sorted((ROOT / "problems/mla/controls/accepted").glob("*.py"))),
 ]
 
