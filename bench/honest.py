@@ -164,6 +164,8 @@ FIGURES = (
     "lightest_tenth",
     "rope",
     "rope_slice",
+    "rope_scale",
+    "latent_scale",
     "moved_rope",
     "stretch",
     "tile_end",

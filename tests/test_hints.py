@@ -119,6 +119,19 @@ def test_zeros_are_all_that_is_wrong_only_if_the_others_are_within_every_limit()
     assert hints(AXES, WANT, got, right=lambda rest: False) == []
 
 
+@pytest.mark.parametrize(
+    "where", [(slice(None), slice(None), slice(12, None)), (2,)], ids=["dims", "a row due as zero"]
+)
+def test_nan_beside_what_is_right_is_told_however_coarse_the_right_is(where):
+    want, rough = WANT.clone(), WANT + 0.2 * WANT.std() * normal(*WANT.shape, seed=9)
+    want[2] = rough[2] = 0  # as a sequence without keys
+    rough[where] = math.nan
+    (hint,) = hints(AXES, want, rough, near=0.3)
+    assert f"{int(rough.isnan().sum()):,} of {want.numel():,} elements are NaN, and the others right" in hint
+    assert "0 / 0" in hint and "never written" in hint
+    assert hints(AXES, want, rough, near=0.1) == [] == hints(AXES, want, rough, near=0.3, right=lambda rest: False)
+
+
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_looks_like_nothing_known_gets_no_hint(name):
     assert hints(AXES, WANT, UNKNOWN[name]) == []

@@ -21,6 +21,7 @@ from harness.judge.reference import members, open_reference
 from harness.judge.seeds import OneSeed
 from harness.machine.device import detect
 from harness.model import Verdict
+from reference.attention import ragged_decode_attention
 
 ROOT = Path(__file__).resolve().parents[1]
 BUNDLED = sorted(path.parent.name for path in (ROOT / "problems").glob(f"*/{FILE}"))
@@ -123,7 +124,8 @@ OTHERS = [
     ("mla", "wrong_answer/first_seven_eighths"),
     ("mla", "wrong_answer/splits_averaged"),
     ("mla", "wrong_answer/maximum_never_below_zero"),
-    ("mla", "accepted/mxfp4_keys"),
+    ("mla", "wrong_answer/rope_scale_constant"),
+    *(("mla", f"accepted/{path.stem}") for path in sorted((ROOT / "problems/mla/controls/accepted").glob("*.py"))),
 ]
 
 
@@ -285,6 +287,44 @@ def test_keys_that_are_left_out_of_an_mla_cache_are_named_whichever_cache_is_rea
     right = kernel_of("mla", f"accepted/{reading}")
     found = set(recognised("mla", kernel).values())
     assert f"as if {words} were left out" in found and all(words in said for said in found), found
+
+
+MISREAD = {
+    "the high nibble of a byte of the mxfp4 cache held the even dim": lambda codes, scales: (
+        codes.unflatten(1, (-1, 2)).flip(2).flatten(1),
+        scales,
+    ),
+    "the blocks of the mxfp4 cache had 64 dims": lambda codes, scales: (codes, scales[:, torch.arange(18) // 2]),
+    "the scale of an mxfp4 key's first block were that of all its blocks": lambda codes, scales: (
+        codes,
+        scales[:, :1].expand(-1, 18),
+    ),
+    "the bias of the mxfp4 cache's scales were 128": lambda codes, scales: (codes, scales / 2),
+    "code 1 of the mxfp4 cache were 0": lambda codes, scales: (torch.where(codes % 8 == 1, 0, codes), scales),
+}
+
+
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("rope_too", [True, False], ids=["all dims", "latent dims"])
+@pytest.mark.parametrize("words", MISREAD)
+def test_an_mxfp4_cache_that_is_decoded_wrongly_is_told_how(recognised, words, rope_too):
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+    def kernel(data):
+        q, kv_data, qo_indptr, kv_indptr, config = data
+        (packed, e8m0), scale = kv_data["mxfp4"], config["sm_scale"]
+        codes, scales = torch.stack([packed[:, 0] & 15, packed[:, 0] >> 4], dim=-1).flatten(1).long(), e8m0.float()
+        right, wrong = (
+            table[read] * by.repeat_interleave(32, dim=1)
+            for read, by in ((codes, scales), MISREAD[words](codes, scales))
+        )
+        keys = wrong if rope_too else torch.cat([wrong[:, :512], right[:, 512:]], dim=1)
+        out = ragged_decode_attention(q, keys, qo_indptr, kv_indptr, sm_scale=scale, v_dim=512, dtype=torch.float32)
+        return out.bfloat16()
+
+    found = recognised("mla", kernel)
+    assert found or words.startswith("code 1"), found  # of that one each case may be right by itself
+    assert all(f"as if {words}" in said for said in found.values()), found
 
 
 def test_a_maximum_that_is_not_subtracted_is_named_in_each_case_with_large_scores(recognised):

@@ -6,7 +6,7 @@ import gc
 import importlib.util
 import math
 import sys
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -411,6 +411,37 @@ def test_every_dtype_is_tested_with_every_dim_without_the_mask_and_without_the_a
         assert {(p["dtype"], p["head_dim"]) for p in stated} == set(product(dtypes, (64, 80, 96, 128, 192)))
         assert {p["dtype"] for p in stated if not p["is_causal"] and p["q_seq_len"] > 1} == set(dtypes)
         assert {p["dtype"] for p in stated if not p["update_cache"]} == set(dtypes)
+
+
+def forms(p):
+    """What a kernel may have forms of its own for; a group shows itself only where there are several KV heads."""
+    group = p["num_q_heads"] // p["num_kv_heads"]
+    return {
+        "dtype": p["dtype"],
+        "dim": p["head_dim"],
+        "queries": 1 if p["q_seq_len"] == 1 else "causal" if p["is_causal"] else "not causal",
+        "append": p["update_cache"],
+        "group": "one KV head" if p["num_kv_heads"] == 1 else "odd" if group % 2 and group > 1 else group == 1,
+        "inputs": p.get("values", p.get("scores", "plain")),
+        "empty": p["seq_lens"] == 0 or (isinstance(p["seq_lens"], list) and 0 in p["seq_lens"]),
+    }
+
+
+@pytest.mark.parametrize("where", ["cases", "cpu"])
+def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(where):
+    stated = [forms(case.parameters) for case in getattr(load_problem(ROOT, "kv_decode"), where).test]
+    values = {
+        "dtype": ["float32", "float16", "bfloat16"],
+        "dim": [64, 80, 96, 128, 192],
+        "queries": [1, "causal", "not causal"],
+        "append": [False, True],
+        "group": ["one KV head", True, False, "odd"],
+        "inputs": ["plain", "large", "rising", "shuffled", "outliers"],
+        "empty": [True],
+    }
+    for first, second in combinations(values, 2):
+        pairs = set(product(values[first], values[second]))
+        assert pairs <= {(form[first], form[second]) for form in stated}, (first, second)
 
 
 def test_every_case_in_the_problem_file_is_within_the_contract():

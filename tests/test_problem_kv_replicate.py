@@ -2,6 +2,8 @@
 
 import ast
 import importlib.util
+import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,24 @@ def test_the_template_and_the_bundled_torch_submissions_are_right():
             data, expected = (generate(7, **case.parameters) for _ in range(2))
             for got, want in zip(kernel(data), reference.ref_kernel(expected)):
                 assert torch.equal(bits(got), bits(want)), (path.name, case.label)
+
+
+@pytest.mark.parametrize("where", ["cases", "cpu"])
+def test_every_width_of_words_comes_with_each_size_of_elements_and_each_kind_of_group(where):
+    """A row of a copy is a number of words of 16, 8, 4 or 2 bytes, and a kernel may have forms of its own for each."""
+    elements, words, groups = set(), set(), set()
+    for case in getattr(load_problem(ROOT, "kv_replicate"), where).test:
+        p = case.parameters
+        size, group = reference.DTYPES[p["dtype"]].itemsize, p["num_q_heads"] // p["num_kv_heads"]
+        word = math.gcd(p["head_dim"] * size, 16)
+        kind = "one" if group == 1 else "odd" if group % 2 else "even"
+        elements.add((size, word))
+        words.add((word, kind))
+        groups |= {(size, kind), (p["dtype"], p["head_dim"] % 2 == 1)}
+    kinds = ("one", "odd", "even")
+    assert elements == {(2, 16), (2, 8), (2, 4), (2, 2), (4, 16), (4, 8), (4, 4)}
+    assert words == set(itertools.product((16, 8, 4, 2), kinds))
+    assert groups == {*itertools.product((2, 4), kinds), *itertools.product(reference.DTYPES, (False, True))}
 
 
 def test_a_gpu_case_passes_2_to_the_31_elements_and_the_cpu_ones_stay_small():

@@ -424,11 +424,38 @@ def test_the_rope_part_is_what_moves_first_as_rope_dims_are_forgotten_and_not_as
     assert rope[still][even[still]].any(dim=-1).all() and moved_rope[~still][even[~still]].any(dim=-1).all()
 
 
+@pytest.mark.parametrize(
+    ("block", "other"), [(17, 16), (16, 17), (17, None), (7, 6), (7, None), (0, 15)], ids=lambda each: str(each)
+)
+def test_the_part_of_a_scale_is_missing_if_another_one_is_read_in_the_scores_and_the_others_are_there(block, other):
+    data = generate([1024] * 8, seed=9)
+    q, kv_data, _, _, _ = data
+    keys = (kv_data["fp8"][0][:, 0].float() * kv_data["fp8"][1]).view(8, 1024, DIM)
+    scales, parts = kv_data["mxfp4"][1].float().view(8, 1024, 18), mla.parts(data)
+    read = torch.full_like(scales[..., 0], 0.5) if other is None else scales[..., other]
+    wrong = keys.clone()
+    wrong[..., 32 * block : 32 * block + 32] *= (read / scales[..., block])[..., None]
+    queries = dequantize_fp8(*quantize_fp8(q)).float()
+    right, changed = (torch.softmax(queries @ each.mT / 24, dim=-1) @ keys[..., :V_DIM] for each in (keys, wrong))
+    names = [*(f"latent_scale.{number}" for number in range(16)), "rope_scale.0", "rope_scale.1"]
+    there = torch.tensor(
+        [1 + float(((changed - right) * part).sum() / part.square().sum()) for part in (parts[name] for name in names)]
+    )
+    assert there[block] < 0.5
+    assert (there[torch.arange(18) != block] - 1).abs().max() < 0.25
+
+
 def along_no_query(weights, keys, query):
     """What keys of such weights add to a row, but for what lies along its query."""
     unit = query[:V_DIM] / query[:V_DIM].norm()
     row = weights @ keys[:, :V_DIM]
     return row - (row @ unit) * unit
+
+
+def told_by(scales):
+    """1 less one scale for all keys over each key's own. That one: with it the block's scores add up to as much, if
+    they are as large as the scales."""
+    return 1 - scales.square().sum() / scales.sum() / scales
 
 
 def places_of_parts(length):
@@ -451,6 +478,7 @@ def plain_parts(data):
         for head in range(HEADS if end > start else 0):
             query, keys = queries[sequence, head], cache[start:end].double()
             weights = torch.softmax(keys @ query * config["sm_scale"], dim=0)
+            every = torch.softmax(queries[sequence] @ keys.T * config["sm_scale"], dim=1)
             ranked = weights.sort().values
             found = {"moved_rope": torch.zeros(V_DIM)}
             for name, share in (("lighter_half", 0.5), ("lightest_tenth", 0.1)):
@@ -467,18 +495,25 @@ def plain_parts(data):
             light = weights * (weights < 4 / (end - start)) * counts
             families = {"rope": dims.flatten()}
             families |= {f"rope_slice.{number}": own for number, own in enumerate([*dims, *dims.T])}
+            owed = {name: torch.ones(end - start) for name in families}
+            for block in range(DIM // 32):
+                scale = kv_data["mxfp4"][1][start:end, block].double()
+                name = f"latent_scale.{block}" if block < 16 else f"rope_scale.{block - 16}"
+                families[name], owed[name] = torch.arange(32 * block, 32 * block + 32), told_by(scale)
             for name, own in families.items():
-                scores = keys[:, own] @ query[own] * config["sm_scale"]
+                scores = keys[:, own] @ query[own] * owed[name] * config["sm_scale"]
                 mean = (light.square() @ scores) / light.square().sum().clamp(min=1e-30)
                 found[name] = along_no_query(light * (scores - mean), keys, query)
             if whole.mean().abs() > 30:
                 found["moved_rope"] = found["rope"]
                 found |= {name: torch.zeros(V_DIM) for name in families}
+            elif every.amax(dim=1).argmin() != head or end - start < 1000:
+                found |= {name: torch.zeros(V_DIM) for name in families if name.startswith("latent")}
             yield sequence, head, found
 
 
 @pytest.mark.parametrize(
-    ("lengths", "scores"), [([300, 0, 64, 300, 1, 520], "plain"), ([200, 200], "large"), ([90], "rising")]
+    ("lengths", "scores"), [([300, 0, 64, 300, 1, 520, 1000], "plain"), ([200, 200], "large"), ([90], "rising")]
 )
 def test_parts_are_what_their_definition_gives(lengths, scores):
     data = generate(lengths, seed=8, scores=scores)  # of 300 keys, the scores of one sequence are moved
@@ -725,7 +760,10 @@ def test_where_rope_dims_move_scores_no_row_has_a_part_of_theirs_but_one_of_its_
     parts = mla.parts(generate([1100, 64], scores=scores))
     assert all(not part.any() for name, part in parts.items() if name.startswith("rope"))
     assert bool(parts["moved_rope"].any()) == (scores == "large")
-    assert mla.parts(generate([1100, 64]))["rope_slice.15"].any()
+    plain = mla.parts(generate([1100, 64]))
+    assert all(plain[name].any() for name in ("rope_slice.15", "rope_scale.1"))
+    assert not any(part.any() for name, part in parts.items() if name.startswith("latent"))
+    assert all(plain[f"latent_scale.{block}"].any() for block in range(16))
 
 
 def test_slices_of_the_rope_dims_add_up_to_all_of_them_in_both_ways():

@@ -180,6 +180,45 @@ def test_several_sequences_come_with_each_mask_and_each_head_dim(cases):
     assert any(p["seq_len"] > 64 for p in several if not p["causal"])
 
 
+GROUPS = [1, 3, 5, 7, 16, "another power of two", "one KV head"]
+
+
+def forms(p):
+    """What a kernel may have forms of its own for; a group shows itself only where there are several KV heads."""
+    group = p["num_q_heads"] // p["num_kv_heads"]
+    return {
+        "causal": p["causal"],
+        "dim": p["head_dim"],
+        "group": "one KV head" if p["num_kv_heads"] == 1 else group if group in GROUPS else "another power of two",
+        "odd": group % 2 == 1 and group > 1,
+        "whole tiles": p["seq_len"] % 64 == 0,
+        "moved": bool({"growth", "scores"} & set(p)),
+        "several": p["batch_size"] > 1,
+    }
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(cases):
+    stated = [forms(case.parameters) for case in cases.test if case.parameters["seq_len"] > 1]
+    either = [False, True]
+    values = {"causal": either, "dim": [64, 128], "moved": either, "whole tiles": either, "group": GROUPS}
+    for first, second in itertools.combinations(values, 2):
+        pairs = set(itertools.product(values[first], values[second]))
+        if (first, second) == ("whole tiles", "group"):
+            pairs = {(False, group) for group in GROUPS}
+        assert pairs <= {(form[first], form[second]) for form in stated}, (first, second)
+    of_several = [form for form in stated if form["several"]]
+    for name in ("causal", "dim", "moved", "whole tiles", "odd"):
+        assert {form[name] for form in of_several} == {form[name] for form in stated}, name
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_odd_groups_of_several_kv_heads_come_with_each_mask_and_each_head_dim(cases):
+    stated = [forms(case.parameters) for case in cases.test if case.parameters["num_kv_heads"] > 1]
+    odd = {(form["causal"], form["dim"]) for form in stated if form["odd"]}
+    assert odd == set(itertools.product([False, True], [64, 128]))
+
+
 GROWING = [
     case.parameters
     for case in (*PROBLEM.cases.test, *PROBLEM.cpu.test)

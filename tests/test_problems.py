@@ -131,4 +131,4 @@ def test_chosen_rows_are_those_of_the_whole_and_memory_is_left_the_same(problem,
 
 def test_the_list_of_problems_says_how_many_cases_a_gpu_has_and_how_many_a_cpu():
     shown = document.text([lists.problems([catalog.load_problem(CHECKOUT, "kv_replicate")])])
-    assert re.search(r"│ 12 / 7 +│ 3 +│ 5 / 3 +│", shown) and "12 on a GPU, 7 on a CPU" in shown
+    assert re.search(r"│ 19 / 15 +│ 3 +│ 5 / 3 +│", shown) and "19 on a GPU, 15 on a CPU" in shown

@@ -178,8 +178,9 @@ def _missing(want: torch.Tensor, got: torch.Tensor, near: float, right: Callable
         if LEAST <= count < got.numel() and bool(rest.isfinite().all()):
             filled = torch.where(empty, 0.0, got)
             due = float64(want)
-            away, away_rest = ((float64(each) - due).norm() for each in (filled, rest))
-            if _close(float(away_rest / due.norm()), float(away / due.norm()), near) and right(rest):
+            away, away_rest = (float((float64(each) - due).norm() / due.norm()) for each in (filled, rest))
+            # Zeros may be right within the tolerance. NaN never is, however coarse the others are.
+            if away_rest <= near and (what == "NaN" or _close(away_rest, away, near)) and right(rest):
                 return f"{count:,} of {got.numel():,} elements are {what}, and the others right: {why}"
     return ""
 

@@ -27,6 +27,10 @@ ROPE = (
     "{} count too little in the scores, or the output is too small",
     "{} count too much in the scores, or the output is too large",
 )
+SCALE = (
+    "in the scores the scale of an mxfp4 block is not read, or another block's or key's is, or the output is too small",
+    "in the scores the scale of an mxfp4 block counts too much, or the output is too large",
+)
 SIDES = {
     "gain": OUTPUTS,
     "row_gain": OUTPUTS,
@@ -35,9 +39,12 @@ SIDES = {
     "rope": tuple(side.format("the rope dims") for side in ROPE),
     "moved_rope": (
         "where rope dims move keys far they count too little, or the softmax scale or the output is too small",
-        "where rope dims move keys far they count too much, or the softmax scale or the output is too large",
+        "where rope dims move keys far the differences of the other ones count too much: code 1 of the mxfp4 cache is "
+        "read as 0 and not as 0.5, or the softmax scale or the output is too large",
     ),
     "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
+    "rope_scale": SCALE,
+    "latent_scale": SCALE,
     "tile_end": (
         "the first or the last keys of tiles of 64 count too little: look at where tiles begin and end. "
         "Or the output is too small",
@@ -74,18 +81,42 @@ OTHER_SCALES = {
 def mistakes(data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
     """What each mistake looks like, and the output `(total_q, 16, 512)` float32 that it gives, NaN for a query without
     keys: on the fp8 cache, on the mxfp4 cache, and there with queries in mxfp4 too."""
-    q, kv_data, _, kv_indptr, _ = data
+    q, kv_data, _, kv_indptr, config = data
     codes, kv_scale = kv_data["fp8"]
     yield from _read_from(dequantize_fp8(codes, kv_scale).squeeze(1), q, data)
     yield "the scale of the fp8 cache were left out", _attend(data)(q, codes.squeeze(1).float(), kv_indptr=kv_indptr)
     packed, e8m0 = kv_data["mxfp4"]
     kv = dequantize_mxfp4(packed.squeeze(1), e8m0)
     coarse = dequantize_mxfp4(*quantize_mxfp4(q.flatten(0, 1))).view(q.shape)
-    swapped = dequantize_mxfp4((packed >> 4 | packed << 4).squeeze(1), e8m0)
+    misread = list(_misread(packed.squeeze(1), e8m0))
     for queries in (q, coarse):
         yield from _read_from(kv, queries, data)
-        words = "the high nibble of a byte of the mxfp4 cache held the even dim, and not the low one"
-        yield words, _attend(data)(queries, swapped, kv_indptr=kv_indptr)
+        for words, wrong in misread:
+            yield words, _attend(data)(queries, wrong, kv_indptr=kv_indptr)
+            # Kernels often load the rope dims by themselves.
+            latent = torch.cat([wrong[:, : config["v_head_dim"]], kv[:, config["v_head_dim"] :]], dim=-1)
+            yield words, _attend(data)(queries, latent, kv_indptr=kv_indptr)
+
+
+def _misread(packed: Tensor, e8m0: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What mistakes make of the mxfp4 cache: keys `(total_kv, 576)`."""
+    blocks = torch.arange(e8m0.shape[1], device=e8m0.device)
+    scales, swapped = e8m0.view(torch.uint8), packed >> 4 | packed << 4
+    read = {
+        "the high nibble of a byte of the mxfp4 cache held the even dim, and not the low one": (swapped, scales),
+        "the blocks of the mxfp4 cache had 64 dims, and not 32": (packed, scales[:, blocks // 2]),
+        "the scale of an mxfp4 key's first block were that of all its blocks": (packed, scales[:, blocks * 0]),
+        "the bias of the mxfp4 cache's scales were 128, and not 127": (packed, scales - 1),
+        "code 1 of the mxfp4 cache were 0, and not 0.5": (_without_code_one(packed), scales),
+    }
+    for words, (codes, bits) in read.items():
+        yield words, dequantize_mxfp4(codes, bits.contiguous().view(e8m0.dtype))
+
+
+def _without_code_one(packed: Tensor) -> Tensor:
+    low, high = packed & 15, packed >> 4
+    low, high = (torch.where(codes & 7 == 1, codes & 8, codes) for codes in (low, high))
+    return low | high << 4
 
 
 def _attend(data: tuple[Tensor, dict, Tensor, Tensor, dict]) -> partial:

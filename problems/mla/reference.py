@@ -79,6 +79,13 @@ PLAIN_PARTS = (
 ROPE_SLICES = 8
 """Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
 
+LATENT_BLOCKS = KV_LORA_RANK // MXFP4_BLOCK
+ROPE_BLOCKS = QK_ROPE_HEAD_DIM // MXFP4_BLOCK
+"""Blocks of an mxfp4 scale of their own: the latent ones come first."""
+
+LATENT_KEYS = 1000
+"""Of fewer keys no part of a latent block is made: what one block's scale adds is then as small as 4-bit rounding."""
+
 SCORES = ("plain", "large", "rising", "shuffled")
 
 MOVED_SHARE = 0.5
@@ -285,8 +292,13 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope_slice.0 to rope_slice.15: the same of eight rope dims each, first of neighbours, then of every eighth one. One
         slice cannot make up for another.
 
-    moved_rope: the same of all rope dims, of rows whose scores they move. These have no part in the others. What tells
-        keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
+    rope_scale.0, rope_scale.1: what the scale of a rope block adds to even rows by the scores of their light keys, less
+        what one scale for all keys of the sequence would. In rows whose scores are moved all keys have one scale there.
+    latent_scale.0 to latent_scale.15: the same of each latent block, of the evenest of these rows of each sequence. A
+        latent block's wrong scale shows in the values, unless it is wrong in the scores alone. Of 1000 keys or more.
+
+    moved_rope: the same as rope, of rows whose scores they move. These have no part in the other ones of scores. What
+        tells keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
 
     Where the rope dims move some keys far above others, weights say nothing of the rest: no row has such a part there.
 
@@ -296,11 +308,13 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     q, kv_data, _, kv_indptr, config = data
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
     cache, scale = kv_data["fp8"]
+    e8m0 = kv_data["mxfp4"][1]
     starts = kv_indptr.tolist()
     wanted = list(range(q.shape[0])) if rows is None else rows.tolist()
     plain = torch.zeros(len(PLAIN_PARTS), len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    rope = torch.zeros(1 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    rope = torch.zeros(2 * ROPE_SLICES + ROPE_BLOCKS, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     moved_rope = torch.zeros_like(rope[:1])
+    latent = torch.zeros_like(rope[:LATENT_BLOCKS])
     for length, numbers in _of_one_length([starts[row + 1] - starts[row] for row in wanted]):
         chosen, places = [wanted[number] for number in numbers], torch.tensor(numbers, device=q.device)
         keys = _widened(torch.cat([cache[starts[row] : starts[row + 1], 0] for row in chosen]), scale)
@@ -308,10 +322,12 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         values = keys[..., :V_HEAD_DIM]
         weights = torch.softmax(own @ keys.mT * config["sm_scale"], dim=-1)
         unit = torch.nn.functional.normalize(own[..., :V_HEAD_DIM], dim=-1)
-        even = weights.amax(dim=-1) < EVEN_ROW
+        heaviest = weights.amax(dim=-1)
+        even = heaviest < EVEN_ROW
         by_weight, by_place = _of_lighter(weights, values), _of_places(weights * even[..., None], values)
         plain[:, places] = _orthogonal(torch.cat([by_weight, by_place], dim=1), unit[:, None]).transpose(0, 1)
 
+        told = _told_by_scale(torch.stack([e8m0[starts[row] : starts[row + 1]].float() for row in chosen]))
         rope_query, rope_keys = (x[..., KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (own, keys))
         near = torch.einsum("rhsd,rksd->rshk", rope_query, rope_keys)
         scores = near.sum(1) * config["sm_scale"]
@@ -327,17 +343,30 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
             added = scores[sequences, heads][:, None]
             if part is rope:
                 apart = torch.einsum("rhsd,rksd->rdhk", rope_query[sequences, heads], rope_keys[sequences[:, 0]])
-                slices = torch.cat([near.transpose(1, 2)[sequences, heads].transpose(1, 2), apart], dim=1)
-                added = torch.cat([added, slices * config["sm_scale"]], dim=1)
+                slices = near.transpose(1, 2)[sequences, heads].transpose(1, 2)
+                by_block = slices.unflatten(1, (ROPE_BLOCKS, -1)).sum(2) * told[sequences[:, 0], LATENT_BLOCKS:, None]
+                added = torch.cat([slices, apart, by_block], dim=1) * config["sm_scale"]
             own_light = torch.where(having[..., None], light, 0.0)[sequences, heads][:, None]
             own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # all of them: no copy
             brought = _orthogonal(_brought(own_light, added, own_values), unit[sequences, heads][:, None])
             part[:, places[sequences], heads] = brought.transpose(0, 1)
+            if part is moved_rope or length < LATENT_KEYS:
+                continue
+            # Of latent blocks one row of each sequence, the evenest: all rows would take as long as all other parts.
+            sequences = sequences[:, 0]
+            head = torch.where(having, heaviest, 1.0)[sequences].argmin(dim=1)
+            apart = own[sequences, head, None, :V_HEAD_DIM].unflatten(-1, (LATENT_BLOCKS, -1))
+            apart = (apart * torch.eye(LATENT_BLOCKS, device=q.device)[..., None]).flatten(-2)
+            added = apart @ own_values.mT * told[sequences, :LATENT_BLOCKS] * config["sm_scale"]
+            brought = _brought(light[sequences, head][:, None, None], added[:, :, None], own_values)[:, :, 0]
+            latent[:, places[sequences], head] = _orthogonal(brought, unit[sequences, head][:, None]).transpose(0, 1)
     return {
         **dict(zip(PLAIN_PARTS, plain, strict=True)),
-        "rope": rope[0],
+        "rope": rope[:ROPE_SLICES].sum(0),
         "moved_rope": moved_rope[0],
-        **{f"rope_slice.{number}": part for number, part in enumerate(rope[1:])},
+        **{f"rope_slice.{number}": part for number, part in enumerate(rope[:-ROPE_BLOCKS])},
+        **{f"latent_scale.{number}": part for number, part in enumerate(latent)},
+        **{f"rope_scale.{number}": part for number, part in enumerate(rope[-ROPE_BLOCKS:])},
     }
 
 
@@ -375,6 +404,13 @@ def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:
     order = rows.byte().argsort(dim=1, descending=True, stable=True)[sequences[:, 0]]
     most = int(rows.sum(dim=1).amax())
     return sequences, order[:, :most]
+
+
+def _told_by_scale(scales: Tensor) -> Tensor:
+    """The share of its scores that each block owes to its scale, (n, blocks, keys) of scales (n, keys, blocks): what
+    they are more than with one scale for all keys of a sequence, that with which their sum would stay the same."""
+    one = scales.square().sum(dim=1, keepdim=True) / scales.sum(dim=1, keepdim=True)
+    return (1 - one / scales).mT
 
 
 def _brought(weights: Tensor, scores: Tensor, values: Tensor) -> Tensor:
