@@ -17,7 +17,7 @@ from harness.errors import InfrastructureError
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION
 from harness.sandbox import forked, seccomp, tiers
-from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.enclosure import Enclosure, warm_up
 from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
 from harness.wire.protocol import Channel
@@ -67,11 +67,11 @@ def module(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def enclosed(*words: str, warm: tuple[str, ...] = WARM, **told: str):
+def enclosed(*words: str, warm: tuple[str, ...] = WARM, device=CPU, **told: str):
     """`words` run by harness.sandbox.confined, whose output is a file."""
     with scratch(b"", ISOLATION.new_uid()) as folder:
         program = Program("harness.sandbox.confined", words)
-        enclosure = Enclosure(program, ISOLATION, CPU, folder, environment=told, warm=warm)
+        enclosure = Enclosure(program, ISOLATION, device, folder, environment=told, warm=warm)
         try:
             yield enclosure, folder
         finally:
@@ -80,8 +80,8 @@ def enclosed(*words: str, warm: tuple[str, ...] = WARM, **told: str):
             enclosure.stdout.close()
 
 
-def printed(*words: str, warm: tuple[str, ...], **told: str) -> str:
-    with enclosed(*words, warm=warm, **told) as (enclosure, folder):
+def printed(*words: str, warm: tuple[str, ...], device=CPU, **told: str) -> str:
+    with enclosed(*words, warm=warm, device=device, **told) as (enclosure, folder):
         status = enclosure.wait(60)
         assert status == 0, enclosure.stdout.read()
         return (folder / "work" / "printed").read_text()
@@ -102,6 +102,26 @@ def test_workers_that_are_told_different_things_share_a_server_and_each_is_told_
         told = {"PODIUM_EMULATE_WAVE_S": limit, "OMP_NUM_THREADS": threads}
         assert printed(name, warm=WARM, **told).split() == [limit, threads]
     assert len(set(forked._servers.values()) - before) == 2, "torch reads the number of threads when it is imported"
+
+
+def test_a_worker_is_told_its_gpu_and_the_server_that_it_is_forked_from_knows_of_none(module):
+    """So the server can start before torch has said which GPUs there are."""
+    name = module("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
+    gpus = [CPU.model_copy(update={"kind": "cuda", "torch_device": f"cuda:{number}"}) for number in (0, 3)]
+    before = set(forked._servers.values())
+    warm_up(WARM, {"MKL_NUM_THREADS": "3"})
+    [server] = set(forked._servers.values()) - before
+    assert [printed(name, warm=WARM, device=gpu, MKL_NUM_THREADS="3") for gpu in gpus] == ["0\n", "3\n"]
+    assert set(forked._servers.values()) - before == {server}
+    assert b"CUDA_VISIBLE" not in Path(f"/proc/{server.pid}/environ").read_bytes()
+
+
+def test_a_server_that_nobody_asked_anything_is_ended_in_the_midst_of_its_imports(module):
+    name = module("import time\ntime.sleep(600)")
+    server = forked.ForkServer((name,), dict(os.environ))
+    began = time.monotonic()
+    server.close()
+    assert not alive(server.pid) and time.monotonic() - began < forked.END_S / 2
 
 
 def test_it_has_imported_what_the_server_has(module):

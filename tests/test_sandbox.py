@@ -22,7 +22,7 @@ import pytest
 
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
-from harness.model import NO_ISOLATION, Isolation
+from harness.model import Isolation
 from harness.sandbox import (
     bubblewrap,
     enclosure,
@@ -1106,13 +1106,13 @@ def test_no_search_path_of_a_worker_names_the_work_directory(tmp_path, monkeypat
     given = {"LD_LIBRARY_PATH": ":/usr/lib;:.;lib:", "PYTHONPATH": ".:/usr/lib::lib", "PATH": ":/bin:."}
     for variable, text in given.items():
         monkeypatch.setenv(variable, text)
-    found = enclosure._clean_environment(CPU, NO_ISOLATION, tmp_path)
+    found = enclosure._clean_environment(tmp_path)
     programs = f"{Path(sys.executable).parent}:/bin"
     assert [found[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH", "PATH")] == [
         "/usr/lib", f"{policy.ROOT}:/usr/lib", programs
     ]  # fmt: skip
     monkeypatch.setenv("LD_LIBRARY_PATH", ":")
-    assert "LD_LIBRARY_PATH" not in enclosure._clean_environment(CPU, NO_ISOLATION, tmp_path)
+    assert "LD_LIBRARY_PATH" not in enclosure._clean_environment(tmp_path)
 
 
 def test_a_directory_like_tmp_in_which_a_program_lies_is_not_shown(tmp_path, monkeypatch):

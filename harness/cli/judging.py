@@ -96,6 +96,10 @@ def eval_(
         task = catalog.load_problem(root, problem)
         watch_over(task)
         return watching.watch(root, task, files[0], device, named, words, stop_at_first)
+    if cluster is None and device != "cpu":
+        from harness.judge import worker_program
+
+        worker_program.begin_to_import()
     from harness.machine.device import detect
     from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ class Entrant:
         cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())] if count else []
         return Precompilation(
             count,
-            self._new_session,
+            partial(self._new_session, fresh=False),
             self.path,
             [case for case in cases if reference.most_bytes(case) <= device.memory_bytes / SHARE_OF_MEMORY],
             self.series,

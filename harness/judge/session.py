@@ -51,8 +51,8 @@ class Session:
     """A worker process for one submission on one device, confined by `isolation` (default: the strongest one).
 
     `scratch`: a directory made by `sandbox.scratch`; it holds the submission and its caches. Requests count against
-    `deadline`. With `fresh` the worker is a new interpreter. Otherwise, on a CPU, it may be forked from a process that
-    has imported torch. `offset_ns`: how much longer a null call takes in it than the judge's constant (GPU only).
+    `deadline`. With `fresh` the worker is a new interpreter. Otherwise it may be forked from a process that has
+    imported torch. `offset_ns`: how much longer a null call takes in it than the judge's constant (GPU only).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Session:
                 hidden=worker_program.hidden(problem),
                 environment=worker_program.environment(device, threads, emulation, self.limits),
                 pass_fds=(theirs.fileno(), reported, told_fd),
-                warm=() if fresh or device.kind != "cpu" or emulation.triton else worker_program.WARM,
+                warm=() if fresh or emulation.triton else worker_program.WARM[device.kind],
             )
         os.close(reported)
         self._whereabouts.hand_over()

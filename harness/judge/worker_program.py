@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from harness.errors import ProblemError
 from harness.judge.emulation import Emulation
 from harness.machine import processors
+from harness.machine.device import nvidia_driver_present
 from harness.model import Device, Foreign, Limits, Problem
-from harness.sandbox import waiter
+from harness.sandbox import bubblewrap, waiter
+from harness.sandbox.enclosure import warm_up
 from harness.sandbox.program import Program
 from harness.wire.protocol import MAX_FRAME_BYTES, Message
 
-WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
-"""The modules that a worker on a CPU imports. They take most of its start time."""
+WARM = {
+    "cpu": ("harness.worker.main", "harness.interpreter.installation", "triton.language"),
+    "cuda": ("harness.worker.main", "triton.language"),
+    "rocm": (),  # a fork of torch for ROCm is untried
+}
+"""The modules that a worker imports on each kind of device. They take most of its start time."""
 
 
 KEPT_IN_A_ROOT = ("problems", "reference", "submissions", "configs", "results")
@@ -29,15 +36,26 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
 
 
 def environment(device: Device, threads: int, emulation: Emulation, limits: Limits) -> dict[str, str]:
-    """Environment variables: the numbers of threads and of torch's compiling processes, and on a CPU how kernels that
-    need a GPU are run.
+    """Environment variables: those of `_computing`, and on a CPU how kernels that need a GPU are run."""
+    return _computing(threads) | (emulation.environment(limits) if device.kind == "cpu" else {})
+
+
+def begin_to_import() -> None:
+    """Start the process that a GPU's first worker will be forked from. It imports torch while the judge does, which
+    takes each of them seconds. Nothing is done without an NVIDIA GPU, or where bubblewrap may start the workers."""
+    if nvidia_driver_present() and bubblewrap.program() is None:
+        with contextlib.suppress(OSError):  # the first worker's start reports it
+            warm_up(WARM["cuda"], _computing(threads=1))
+
+
+def _computing(threads: int) -> dict[str, str]:
+    """Environment variables: the numbers of threads and of torch's compiling processes.
 
     By itself torch.compile starts up to 32 processes, as many as there are processors, in each process of a submission.
     """
-    simulated = emulation.environment(limits) if device.kind == "cpu" else {}
     silent = {"KINETO_LOG_LEVEL": "99"}  # otherwise torch's profiler prints into the submission's output
     compiling = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(processors.EACH, processors.share()))}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **compiling, **silent, **simulated}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **compiling, **silent}
 
 
 def hidden(problem: Problem) -> list[Path]:

@@ -26,7 +26,8 @@ MI300X."""
 
 CHECK_THE_DEVICE = "see what nvidia-smi or rocm-smi and dmesg say, reset it or restart the machine, and judge again"
 
-_GPU_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+NVIDIA_DRIVER_FILE = "/proc/driver/nvidia/version"
+_GPU_DRIVER_FILES = (NVIDIA_DRIVER_FILE, "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 
 
 class DeviceFile(Value):
@@ -140,6 +141,11 @@ def nvidia_name(device: Device) -> str:
 def driver_present() -> bool:
     """True if there may be a GPU. Importing torch to find out takes a second."""
     return any(os.path.exists(path) for path in _GPU_DRIVER_FILES)
+
+
+def nvidia_driver_present() -> bool:
+    """True if there may be an NVIDIA GPU."""
+    return os.path.exists(NVIDIA_DRIVER_FILE)
 
 
 def _cpu(root: Path) -> Device:

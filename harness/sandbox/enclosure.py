@@ -58,13 +58,11 @@ class Enclosure:
         warm: Sequence[str] = (),
     ) -> None:
         work = scratch / "work"
-        around = {folder: _clean_environment(device, isolation, folder) | dict(environment) for folder in (work, _NONE)}
+        around = _clean_environment(work) | devices.visibility(device, isolation.one_gpu) | dict(environment)
         with contextlib.ExitStack() as stack:
             server = None
             if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
-                # Workers read PODIUM_ variables only at work, so workers with other values share a server.
-                shared = {name: text for name, text in around[_NONE].items() if not name.startswith("PODIUM_")}
-                server = stack.enter_context(forked.server(warm, shared))
+                server = stack.enter_context(forked.server(warm, _of_a_server(environment)))
             rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
             self._uid = rules.uid
             self._report, report = os.pipe()
@@ -74,12 +72,12 @@ class Enclosure:
             try:
                 if server is not None:
                     assert isinstance(program, Program)
-                    self._process = forked.Forked(server, program, settings, work, around[work], fds)
+                    self._process = forked.Forked(server, program, settings, work, around, fds)
                 else:
                     command = program.command() if isinstance(program, Program) else program
                     if isolation.bubblewrap:
                         command = bubblewrap.command(command, rules, work)
-                    self._process = _started(command, settings, work, around[work], fds)
+                    self._process = _started(command, settings, work, around, fds)
             except BaseException:
                 os.close(self._report)
                 raise
@@ -180,9 +178,22 @@ def _started(
     )
 
 
-def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict[str, str]:
-    """The environment: variables that compilers need, every cache in `work`, one device, and nothing else of the
-    judge's."""
+def warm_up(modules: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Start the server of processes with these `warm` modules and this environment now, if there is none. It imports
+    the modules meanwhile. Raises OSError."""
+    with forked.server(modules, _of_a_server(environment)):
+        pass
+
+
+def _of_a_server(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a server. Workers read PODIUM_ variables and their device only at work, so workers with other
+    values share a server."""
+    shared = {name: text for name, text in environment.items() if not name.startswith("PODIUM_")}
+    return _clean_environment(_NONE) | shared
+
+
+def _clean_environment(work: Path) -> dict[str, str]:
+    """The environment: variables that compilers need, every cache in `work`, and nothing else of the judge's."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     programs = [str(Path(sys.executable).parent), *_absolute("PATH", os.defpath)]
     libraries = os.pathsep.join(_absolute("LD_LIBRARY_PATH"))
@@ -190,7 +201,6 @@ def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict
     return environment | {
         "PATH": os.pathsep.join(programs),  # ninja may be a Python package
         **({"LD_LIBRARY_PATH": libraries} if libraries else {}),
-        **devices.visibility(device, isolation.one_gpu),
         "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *_absolute("PYTHONPATH")]),
         "USER": "podium",  # the worker's own user id has no name
         "HOME": str(work),

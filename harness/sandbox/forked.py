@@ -72,9 +72,11 @@ class ForkServer:
                 ) from None
 
     def close(self) -> None:
-        """End the server. Its forks end by that."""
+        """End the server. Its forks end by that. One that has forked nothing may still be importing."""
         self._channel.close()
         if self._owner == os.getpid():
+            if self._turn == 0:
+                self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
                 return
