@@ -71,9 +71,10 @@ def corruption(name):
     ],
 )
 def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolerance, name, strength, cache):
+    """By single calls it is not, except for keys that are left out: one of two keys of a sequence is seen at once."""
     standing = run_of("mla")[cache].standing(corruption(name).fault(strength))
     assert standing.rejected(tolerance)
-    if cache == "fp8 cache":
+    if cache == "fp8 cache" and not name.startswith("best share of the keys"):
         assert not standing.rejected(tolerance, single_only=True)
 
 
