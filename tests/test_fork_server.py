@@ -10,12 +10,19 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from harness import catalog
 from harness.errors import InfrastructureError
+from harness.judge import entrant as entrants
+from harness.judge import session as sessions
+from harness.judge import worker_program
+from harness.judge.emulation import EMULATION
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION
+from harness.sandbox import enclosure as enclosure_module
 from harness.sandbox import forked, seccomp, tiers
 from harness.sandbox.enclosure import Enclosure, warm_up
 from harness.sandbox.program import Program
@@ -116,9 +123,13 @@ def test_a_worker_is_told_its_gpu_and_the_server_that_it_is_forked_from_knows_of
     assert b"CUDA_VISIBLE" not in Path(f"/proc/{server.pid}/environ").read_bytes()
 
 
-def test_a_server_that_nobody_asked_anything_is_ended_in_the_midst_of_its_imports(module):
-    name = module("import time\ntime.sleep(600)")
-    server = forked.ForkServer((name,), dict(os.environ))
+def test_a_server_that_nobody_asked_anything_is_ended_in_the_midst_of_its_imports(module, tmp_path):
+    begun = tmp_path / "begun"
+    name = module(f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)")
+    server = forked.ForkServer((name,), {"PYTHONPATH": f"{CHECKOUT}:{tmp_path}"})
+    while not begun.exists():
+        assert server.is_usable(), "it ended before it imported anything"
+        time.sleep(0.01)
     began = time.monotonic()
     server.close()
     assert not alive(server.pid) and time.monotonic() - began < forked.END_S / 2
@@ -242,6 +253,79 @@ def test_where_the_user_id_is_the_judges_signals_to_the_server_are_refused_as_th
     without, with_server = (seccomp.program(True, pids, 0, 5) for pids in ((70001,), (70001, 70002)))
     named = [sum(step[3] == pid for step in with_server) for pid in (70001, 70002)]
     assert named[0] == named[1] > 0 and not any(step[3] == 70002 for step in without)
+
+
+def test_no_signal_of_any_worker_reaches_a_server_or_the_judge_by_number_or_by_group():
+    """A timed worker is not forked from the server, and could stop it: the next evaluation would wait forever."""
+    with forked.server(("json",), {"PYTHONPATH": str(CHECKOUT)}) as server, scratch(b"", ISOLATION.new_uid()) as folder:
+        rules = enclosure_module._policy(ISOLATION, CPU, folder, ())
+        assert {os.getpid(), os.getpgrp(), server.pid} <= set(rules.judge_pids)
+    refused = {step[3] for step in seccomp.program(True, (70001,), 0, 5)}
+    assert {70001, 2**32 - 70001} <= refused
+
+
+def test_eval_starts_the_server_in_the_process_that_judges_and_before_that_imports_torch():
+    """For another project's problem `watch_over` forks that process. Its parent's server would be of no use to it."""
+    program = """
+        import sys
+        from harness import cli
+        from harness.judge import worker_program
+        def tell(what):
+            print(what, "torch" in sys.modules)
+        cli.judging.watch_over = lambda problem: tell("watched over")
+        worker_program.begin_to_import = lambda: tell("begun")
+        for device in ("auto", "cpu"):
+            cli.main(["eval", "kv_replicate", "/nonexistent.py", "--device", device])
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=CHECKOUT
+    )
+    assert found.stdout.splitlines() == ["watched over False", "begun False", "watched over True"], found.stderr
+
+
+def test_the_server_that_eval_starts_is_the_one_of_a_gpu_s_first_worker(monkeypatch):
+    gpu, begun = CPU.model_copy(update={"kind": "cuda", "torch_device": "cuda:0"}), []
+    monkeypatch.setattr(worker_program, "warm_up", lambda *told: begun.append(told))
+    monkeypatch.setattr(worker_program, "nvidia_driver_present", lambda: True)
+    monkeypatch.setattr(worker_program.bubblewrap, "program", lambda: "/usr/bin/bwrap")
+    worker_program.begin_to_import()
+    assert begun == [], "bubblewrap may start the workers"
+    monkeypatch.setattr(worker_program.bubblewrap, "program", lambda: None)
+    worker_program.begin_to_import()
+    [(modules, told)] = begun
+    assert modules == worker_program.WARM["cuda"] and told == worker_program.environment(gpu, 1, EMULATION, None)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "rocm"])
+def test_a_worker_that_must_be_fresh_is_given_nothing_to_be_forked_with(monkeypatch, kind):
+    given = []
+
+    def enclosure(*_, warm, **__):
+        given.append(warm)
+        raise OSError
+
+    monkeypatch.setattr(sessions, "Enclosure", enclosure)
+    monkeypatch.setattr(sessions, "shareable_memory", lambda device: None)
+    problem, device = catalog.load_problem(CHECKOUT, "kv_decode"), CPU.model_copy(update={"kind": kind})
+    for fresh in (True, False):
+        with pytest.raises(OSError):
+            sessions.Session(problem, device, Path(), 1, fresh=fresh, isolation=NO_ISOLATION)
+    assert given == [(), worker_program.WARM[kind]]
+
+
+def test_on_a_gpu_a_process_that_is_timed_for_a_rank_is_never_forked(monkeypatch):
+    started = []
+    monkeypatch.setattr(entrants, "Session", lambda *a, fresh, **b: started.append(fresh) or MagicMock(printed=""))
+    entrant = entrants.Entrant.__new__(entrants.Entrant)
+    entrant.__dict__ |= dict.fromkeys(("_threads", "_emulation", "_isolation", "deadline", "_waiting"))
+    entrant._reference, entrant._sampling = MagicMock(), MagicMock(fresh=True)
+    entrant._device, entrant.folder, entrant.printed = MagicMock(kind="cuda"), Path(), ""
+    with entrant.session(another_follows=True):  # the tests: only this one may be forked
+        pass
+    for _ in range(2):  # one that waited, and one that a disturbed process is repeated with
+        with entrant.prepared(timed=True):
+            pass
+    assert started == [False, True, True]
 
 
 def test_its_name_is_the_workers(module):

@@ -92,11 +92,11 @@ def eval_(
         raise UsageError("--cluster goes with neither --watch nor --case nor -k", "leave out --cluster")
     if watch and (len(files) != 1 or as_json or as_markdown or junit):
         raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
+    whole = task = catalog.load_problem(root, problem)
+    watch_over(task)
     if watch:
-        task = catalog.load_problem(root, problem)
-        watch_over(task)
         return watching.watch(root, task, files[0], device, named, words, stop_at_first)
-    if cluster is None and device != "cpu":
+    if cluster is None and device != "cpu":  # after `watch_over`: this process judges. Before the imports: one is torch
         from harness.judge import worker_program
 
         worker_program.begin_to_import()
@@ -107,8 +107,6 @@ def eval_(
 
     if junit:
         junit_xml.check_free(junit, files)
-    whole = task = catalog.load_problem(root, problem)
-    watch_over(task)
     chosen = bool(named or words)
     with contextlib.ExitStack() as stack:
         link = None

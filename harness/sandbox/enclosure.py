@@ -63,7 +63,7 @@ class Enclosure:
             server = None
             if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
                 server = stack.enter_context(forked.server(warm, _of_a_server(environment)))
-            rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
+            rules = _policy(isolation, device, scratch, hidden)
             self._uid = rules.uid
             self._report, report = os.pipe()
             settings = _settings(isolation, rules, work, report)
@@ -221,9 +221,7 @@ def _absolute(variable: str, default: str = "") -> list[str]:
     return [entry for entry in text.split(os.pathsep) if os.path.isabs(entry)]
 
 
-def _policy(
-    isolation: Isolation, device: Device, scratch: Path, hidden: Iterable[Path], servers: tuple[int, ...]
-) -> Policy:
+def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterable[Path]) -> Policy:
     nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
     uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
     # Without its own user id or mount namespace the worker could leave files in the host's /dev/shm forever.
@@ -241,7 +239,7 @@ def _policy(
         groups=devices.groups_of(nodes),
         search=uid is not None and not isolation.bubblewrap and any(map(policy.is_closed_to_others, needed)),
         exposed=uid is None and not isolation.bubblewrap,
-        judge_pids=(os.getpid(), *servers),
+        judge_pids=tuple(dict.fromkeys((os.getpid(), os.getpgrp(), *forked.pids()))),
         max_tasks=_max_tasks() + (0 if uid is not None else _tasks_of_this_user()),
         max_data_bytes=_max_memory_bytes(),
     )

@@ -108,6 +108,11 @@ def server(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[F
             found.leases -= 1
 
 
+def pids() -> tuple[int, ...]:
+    """The process ids of all servers."""
+    return tuple(each.pid for each in list(_servers.values()))
+
+
 def _close_all() -> None:
     for each in _servers.values():
         each.close()

@@ -46,7 +46,8 @@ class Policy:
     `read` and `write`: files, and directories with everything below. `listed`: directories whose names may be read.
     `work`: the current directory. `uid`: the worker's own user id, or None for the judge's. `search`: it must pass
     through directories that are closed to others. `exposed`: the worker's user id gives access to the judge's processes
-    and files; then it may not signal `judge_pids`.
+    and files; then it may signal neither `judge_pids` (the judge, its process group and its fork servers) nor their
+    groups.
     """
 
     work: str

@@ -148,7 +148,7 @@ def _with_the_judges_uid(judge_pids: tuple[int, ...], landlock_abi: int) -> Iter
         yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, whose), _refuse(errno.EPERM))
     if landlock_abi < 6:
         for name in _SIGNALS:
-            for pid in judge_pids:
+            for pid in (*judge_pids, *(2**32 - pid for pid in judge_pids)):  # also their groups
                 yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if landlock_abi < 3:
         yield from _on("truncate", _refuse(errno.EPERM))
