@@ -234,6 +234,18 @@ def test_an_answer_whose_asker_was_interrupted_is_not_the_next_one_s(monkeypatch
         os.close(nothing)
 
 
+def test_a_server_that_is_stopped_is_given_up_and_the_next_worker_has_another(monkeypatch):
+    around = {"PYTHONPATH": str(CHECKOUT)}
+    with forked.server(("json",), around) as server:
+        os.kill(server.pid, signal.SIGSTOP)
+        monkeypatch.setattr(forked, "ANSWER_S", 0.2)
+        with pytest.raises(InfrastructureError, match=r"gave no answer within 0\.2 s"):
+            server.ask({"op": "collect", "pid": 1})
+        assert server._process.wait(10) == -signal.SIGKILL
+    with forked.server(("json",), around) as another:
+        assert another is not server and another.is_usable()
+
+
 def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):
     monkeypatch.setattr(forked, "MOST_SERVERS", 2)
     around = {"PYTHONPATH": str(CHECKOUT)}

@@ -17,9 +17,12 @@ from typing import IO, Any
 
 from harness.errors import InfrastructureError
 from harness.sandbox.program import Program
-from harness.wire.protocol import Channel, ChannelClosed, Message
+from harness.wire.protocol import Channel, ChannelClosed, Message, ReplyTimeout
 
 END_S = 10.0
+ANSWER_S = 120.0
+"""How long a server may take to answer. Before its first answer it imports torch."""
+
 MOST_SERVERS = 4
 """The most servers at once, not counting busy ones. Each has an environment of its own and 0.2 GB of memory, mostly
 files that the servers share."""
@@ -57,18 +60,21 @@ class ForkServer:
         return self._process.poll() is None and self._owner == os.getpid()
 
     def ask(self, request: Message, fds: tuple[int, ...] = ()) -> Any:
-        """Send a request and return the answer. Raises InfrastructureError if the server has ended."""
+        """Send a request and return the answer. Raises InfrastructureError if the server has ended or does not answer.
+        Then it is ended."""
         with self._asking:
             self._turn += 1
             try:
                 self._channel.send({**request, "turn": self._turn}, fds)
                 while True:
-                    answer = self._channel.receive()
+                    answer = self._channel.receive(ANSWER_S)
                     if answer["turn"] == self._turn:  # skip the answer to a request that was interrupted
                         return answer
-            except ChannelClosed:
+            except (ChannelClosed, ReplyTimeout) as error:
+                self._process.kill()  # by its end its forks end, too
+                what = "has ended" if isinstance(error, ChannelClosed) else f"gave no answer within {ANSWER_S:g} s"
                 raise InfrastructureError(
-                    f"the process that workers are forked from (process {self.pid}) has ended", "run this again"
+                    f"the process that workers are forked from (process {self.pid}) {what}", "run this again"
                 ) from None
 
     def close(self) -> None:
