@@ -94,7 +94,8 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
     prompt. --json and --csv always end with the latest.
 
     RUN is a run's id, a unique beginning of an id, or a submission's name or file. A submission means the latest run of
-    its latest source. A problem's name lists the runs of that problem.
+    its latest source. An accepted --quick run counts only if its source was not judged in full. A problem's name lists
+    the runs of that problem.
 
     Example: python3 -m harness show torch_bf16
     """

@@ -12,10 +12,10 @@ import numpy as np
 from harness.judge.null_calls import Constants
 from harness.judge.pace import Pace
 from harness.judge.sitting import Sitting
-from harness.model import Device, Manner
+from harness.model import CPU_BOUND, GPU_BOUND, Device, Manner
 
-GPU_SHARE, GPU_NS = 0.02, 300.0
-CPU_SHARE, CPU_NS = 0.05, 50e3
+GPU_SHARE, GPU_NS = GPU_BOUND
+CPU_SHARE, CPU_NS = CPU_BOUND
 """The bound on a CPU: a share plus a time. No call counts with less than CPU_NS there: a shorter one could be made to
 seem to take no time."""
 

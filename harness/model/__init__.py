@@ -33,7 +33,17 @@ from harness.model.problem import (
 )
 from harness.model.profiled import ProfiledCase, ProfiledPart
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
-from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
+from harness.model.timing import (
+    CPU_BOUND,
+    GPU_BOUND,
+    ClockOwner,
+    Constant,
+    Estimate,
+    Manner,
+    Measurement,
+    Round,
+    TimedBaseline,
+)
 from harness.model.tolerance import BANDS, Tolerance
 from harness.model.tolerances_met import in_words, tolerances_met
 from harness.model.value import (
@@ -58,7 +68,9 @@ from harness.model.verdict import (
 __all__ = [
     "BANDS",
     "CHECKER",
+    "CPU_BOUND",
     "DISTURBED",
+    "GPU_BOUND",
     "LONGEST_CALL_S",
     "NO_ISOLATION",
     "OLDER_SOURCE",

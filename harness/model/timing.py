@@ -12,6 +12,10 @@ from harness.model.floor import Floor, of_limit
 from harness.model.label import RENAMED, Label
 from harness.model.value import Nanoseconds, StoredSampleNanoseconds, Text, Value
 
+GPU_BOUND, CPU_BOUND = (0.02, 300.0), (0.05, 50e3)
+"""The usual bound on a latency, a share of it plus ns: what a submission can make it seem less than it is, at most
+(docs/clock-attacks.md)."""
+
 
 class Estimate(Value):
     """A centre with its confidence interval, in nanoseconds. `low_ns` and `high_ns` are None for a single process,

@@ -7,6 +7,8 @@ from typing import Any
 
 from harness.machine.environment import flattened
 from harness.model import (
+    CPU_BOUND,
+    GPU_BOUND,
     Case,
     CaseCheck,
     ClockOwner,
@@ -187,9 +189,9 @@ def _wide_bound(measured: Measurement, device: Device) -> bool:
     return (measured.bound_ns or 0.0) > share * measured.latency.latency_ns + least_ns
 
 
-def _usual_bound(device: Device) -> tuple[float, int]:
+def _usual_bound(device: Device) -> tuple[float, float]:
     """Return the usual bound: a share of the latency, plus nanoseconds."""
-    return (0.05, 150_000) if device.kind == "cpu" else (0.02, 300)
+    return CPU_BOUND if device.kind == "cpu" else GPU_BOUND
 
 
 def _named(cases: Sequence[Case]) -> tuple[list[str], str]:
