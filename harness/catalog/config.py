@@ -30,9 +30,9 @@ class Sampling(Value):
     A run is not ranked if the half-width of its score's interval exceeds `most_half_width`, a fraction of the score.
     None: no limit.
 
-    `fresh`: each timed process has its own interpreter. Otherwise the processes of a run on a CPU are forked from one
-    interpreter, which saves a second each. They then share one memory layout, and its effect on latency is missing from
-    the interval.
+    `fresh`: each timed process has its own interpreter. Otherwise the processes of a run are forked from one
+    interpreter, on a CPU or an NVIDIA GPU and without bubblewrap. That saves a second each, and more on a GPU. They
+    then share one memory layout, and its effect on latency is missing from the interval.
     """
 
     processes: int = Field(ge=1)
