@@ -271,6 +271,46 @@ def test_every_ranked_length_comes_with_each_head_dim_and_scores_that_differ(whe
     assert {(p["kv_seq_len"], p["head_dim"]) for p in checked} >= set(itertools.product(ranked, (128, 256)))
 
 
+def forms(p):
+    """What a kernel may have forms of its own for: keys by the power of two that they are padded to, among others."""
+    group, keys = p["num_q_heads"] // p["num_kv_heads"], p["kv_seq_len"]
+    padded = 1 << (keys - 1).bit_length()
+    return {
+        "dim": p["head_dim"],
+        "keys": (padded, padded != keys),
+        "softmax": "of one key" if keys == 1 else "padded" if padded != keys else "whole",
+        "group": group if group in (1, 2, 4, 8) else "no power of two",
+        "grouped": group > 1,
+        "one KV head": p["num_kv_heads"] == 1,
+        "kind": p.get("scores", p.get("values", "plain")),
+    }
+
+
+@pytest.mark.parametrize("where", ["cases", "cpu"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("dim", other) for other in ("keys", "group", "one KV head", "kind")),
+        ("softmax", "group"),
+        ("softmax", "one KV head"),
+        ("grouped", "kind"),
+    ],
+)
+def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(where, first, second):
+    stated = [forms(case.parameters) for case in getattr(load_problem(ROOT, "fmha"), where).test]
+    values = {
+        "dim": [128, 256],
+        "keys": [*((padded, False) for padded in (1, 2, 4, 8, 16)), *((padded, True) for padded in (4, 8, 16))],
+        "softmax": ["of one key", "whole", "padded"],
+        "group": [1, 2, 4, 8, "no power of two"],
+        "grouped": [False, True],
+        "one KV head": [False, True],
+        "kind": ["plain", "equal", "opposed", "outliers"],
+    }
+    pairs = set(itertools.product(values[first], values[second]))
+    assert pairs <= {(form[first], form[second]) for form in stated}
+
+
 def test_batches_of_a_cpu_lie_between_the_smallest_and_the_benchmarks_too():
     sizes = {case.parameters["batch_size"] for case in load_problem(ROOT, "fmha").cpu.test}
     assert sizes >= {1, 2, 3} and {size.bit_length() for size in sizes if 3 < size < 32} == {3, 4, 5}

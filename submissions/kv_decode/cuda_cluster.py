@@ -43,8 +43,8 @@ Clusters and stages on an H200:
     cluster, stages     1, 2         1, 2        1, 2        1, 2        2, 2        2, 3       3, 3  6, 3  16 alone, 3
 
 Bytes a cached key and KV head: 4 D, read once. Limited by memory bandwidth from 256 pairs on, below that by a chain:
-launch, first chunk, last chunk, merge over groups, merge over programs. docs/kernels.md has what was measured, and what
-was slower.
+launch, first chunk, last chunk, merge over groups, merge over programs. docs/kernels.md has what was measured,
+docs/kernels-tried.md what was slower.
 
 For q_len 1, D = 128, bfloat16 and float16, G up to 32. Anything else goes to SDPA, one sequence after another, which
 is right and slow. Not for AMD, nor for any NVIDIA GPU but Hopper (sm_90): elsewhere see triton_split_kv.py.

@@ -4,7 +4,7 @@ The output [B, S, Hq, D] is seen as [B, S, Hkv, G, D] and K as [B, S, Hkv, 1, D]
 the rest, reading each KV row G times, of which all but the first come from cache.
 
 Bytes: 2·B·S·D·e·(Hkv + Hq), the least possible; two launches. Limited by bandwidth, and by how well torch's strided
-copy vectorizes a broadcast. The same copies stand in docs/kernels.md as the rival "expand, copy".
+copy vectorizes a broadcast. The same copies stand in docs/rivals.md as the rival "expand, copy".
 """
 
 

@@ -24,7 +24,7 @@ programs that store 3 MiB of K or V, the first quarter asks for the 3 MiB after 
 bursts the lines are replaced before they are read. The seed's two cases, of 2 MiB, are no more than one burst.
 
 Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores. docs/kernels.md has what
-was measured, and what was slower.
+was measured, docs/kernels-tried.md what was slower.
 """
 
 import torch

@@ -25,7 +25,8 @@ queries come by bulk copies, too, and ahead of the tokens. Two warps share 16 to
 lie side by side as they were copied, and those of a warp have to lie in different banks. Partial results are rounded to
 bf16 there, as the output is.
 
-docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+docs/kernels.md has what was measured, docs/kernels-tried.md what was slower. Only for Hopper (sm_90): elsewhere see
+triton_bf16.py.
 """
 
 import functools

@@ -42,7 +42,8 @@ merge by their sum, which is one more column of the second product. Partial resu
 of the programs that merge them, and once all have begun nobody waits for more than those: st.async counts bytes on the
 receiver's barrier. Each warp sends to two programs at a time, so that all 16 receive all the time.
 
-docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
+docs/kernels.md has what was measured, docs/kernels-tried.md what was slower. Only for Hopper (sm_90): elsewhere see
+triton_fp8.py.
 """
 
 import functools

@@ -16,7 +16,7 @@ are loaded in that order; for the output, code I of all words is one of eight ti
 its own, and the store writes every eighth dim.
 
 Tiles. 64 tokens, the M of Hopper's warpgroup instructions, two stages, two programs a multiprocessor. 32 tokens are
-used nowhere: they gave wrong results on an H200 with Triton 3.6.0 (docs/kernels.md).
+used nowhere: they gave wrong results on an H200 with Triton 3.6.0 (docs/kernels-tried.md).
 
 Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results. At 114 flops a byte memory bandwidth would
 be the limit, but decoding is: 2738 instructions a warp and tile, two and a half times what the fp8 kernel issues for

@@ -4,7 +4,7 @@ On Hopper cuDNN's is the faster; on ROCm torch has its own build of FlashAttenti
 of them materialises the scores or the repeated KV heads. They take [B, H, N, D], which a transposed view of
 [B, N, H, D] is to them, and give the result in q's own order of memory, so that the last line copies only where not.
 
-Limited by how well cuDNN's kernel keeps the tensor cores busy. That backend by itself stands in docs/kernels.md as the
+Limited by how well cuDNN's kernel keeps the tensor cores busy. That backend by itself stands in docs/rivals.md as the
 rival "SDPA, cuDNN".
 """
 
