@@ -1,12 +1,11 @@
-"""MLA decode on the bf16 cache in plain torch, a sequence at a time: correct, simple, and the baseline.
+"""MLA decode on the bf16 cache in plain torch: correct, simple, and the baseline.
 
-Reads 1152 bytes a token twice (scores, then values) and writes the scores to memory in between; on a GPU each sequence
-costs a handful of launches, so with a large batch of short sequences the host is the limit. The scores come out of the
-product rounded to bf16: one near 100 is off by up to 0.25, and its weight by up to 28 %. So where scores are large, it
-meets no tolerance but mxfp4.
+Sequences of one length share one batched product; where lengths differ, each sequence gets its own. So it must know the
+lengths on the host, which costs one wait for the device. Reads 1152 bytes a token twice (scores, then values) and
+writes the scores to memory in between. Limited by that wait and by cuBLAS's products of 16 rows; where lengths differ,
+by the host. The scores come out of the product rounded to bf16: one near 100 is off by up to 0.25, and its weight by up
+to 28 %. So where scores are large, it meets no tolerance but mxfp4. docs/kernels.md has what was measured.
 """
-
-from itertools import pairwise
 
 import torch
 
@@ -14,12 +13,14 @@ import torch
 def custom_kernel(data):
     q, kv_data, _, kv_indptr, config = data
     kv = kv_data["bf16"][:, 0]
-    v_dim = config["v_head_dim"]
-    out = torch.zeros(q.shape[0], q.shape[1], v_dim, dtype=torch.bfloat16, device=q.device)
-    starts = kv_indptr.tolist()
-    for sequence, (start, end) in enumerate(pairwise(starts)):
-        if end > start:
-            keys = kv[start:end]
-            weights = torch.softmax((q[sequence] @ keys.T).float() * config["sm_scale"], dim=-1)
-            out[sequence] = weights.to(keys.dtype) @ keys[:, :v_dim]
-    return out
+    lengths = kv_indptr.diff().tolist()
+    if len(set(lengths)) == 1:
+        return attend(q, kv.view(len(lengths), lengths[0], config["qk_head_dim"]), config)
+    each = zip(q.split(1), kv.split(lengths), strict=True)
+    return torch.cat([attend(query, keys[None], config) for query, keys in each])
+
+
+def attend(q, keys, config):
+    """q [B, 16, 576] over keys [B, L, 576]: [B, 16, 512]. A softmax over no keys leaves zeros."""
+    weights = torch.softmax((q @ keys.mT).float() * config["sm_scale"], dim=-1)
+    return weights.to(keys.dtype) @ keys[..., : config["v_head_dim"]]
