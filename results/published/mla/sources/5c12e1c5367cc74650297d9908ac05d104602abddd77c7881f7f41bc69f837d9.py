@@ -44,8 +44,8 @@ decoding, two products, exchange. On an H200 it takes 0.72 to 0.77 of the other 
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. No single unit limits it:
 without decoding, and likewise without the second product, it took 12 to 14 % less time (H200, an earlier form). A tile
 takes a decoder's warp 690 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half
-of the schedulers' rate. docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere
-see triton_mxfp4.py.
+of the schedulers' rate. docs/kernels.md has what was measured, docs/kernels-tried.md what was slower. Only for Hopper
+(sm_90): elsewhere see triton_mxfp4.py.
 """
 
 import functools
