@@ -355,6 +355,19 @@ def test_no_option_is_mentioned_that_is_not_there():
             assert word in here | OPTIONS_EXPLAINED_BY_HELP, f"{word}: {line}"
 
 
+def test_a_program_of_this_checkout_is_there_and_is_told_with_the_python_that_has_its_packages():
+    """Without `.venv/bin/` a fresh checkout answers that tabulate is missing."""
+    every = []
+    for name, text in PROSE.items():
+        shown = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)  # marks for the programs that make the tables
+        every += [(name, *found) for found in re.findall(r"(\S*python3?) (-m )?((?:bench|tests)[./]\S+?)[\s`]", shown)]
+    assert len(every) > 12
+    for name, python, _, program in every:
+        assert python.endswith(".venv/bin/python"), f"{name}: {python} {program}"
+        path = program if program.endswith(".py") else program.replace(".", "/") + ".py"
+        assert (CHECKOUT / path).is_file(), f"{name}: {program}"
+
+
 def test_every_link_within_the_checkout_leads_somewhere():
     for name, text in PROSE.items():
         folder = (CHECKOUT / name).parent

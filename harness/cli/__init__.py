@@ -4,7 +4,7 @@ the work.
     judging      eval (watching: --watch), verify
     rejudging    replay, repro
     working      doctor, new, forget, check, profile, import
-    looking      leaderboard, show, compare, report, export, problems, schema
+    looking      leaderboard, show, compare, report, export, problems, schema, docs
     serving      serve, user, submit, status
     cluster      node, cluster
     completion   completion

@@ -35,7 +35,7 @@ class Label(_Mark):
     CROWDED = "crowded", _CROWDED
     VOIDED = "voided", _VOIDED
     WIDE = "wide", "its interval is wider than that of a ranked score may be"
-    LATENCY_BOUND = "latency-bound", "a launch alone takes as long as half the floor"
+    LATENCY_BOUND = "latency-bound", "a launch alone takes more than half the floor"
     TOO_SHORT = "too-short", "it takes less than the clock's bound on a CPU, 50 µs, and counts with that"
     WORKER_TIMED = "worker-timed", _WORKER_TIMED
 

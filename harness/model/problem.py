@@ -22,7 +22,7 @@ class Limits(Value):
     `test_s`, `benchmark_s` and `ranked_s` limit loading and all calls of one process together: of the process that runs
     the test cases, of the process that tries the benchmark cases, and of each timed process.
 
-    On an H200 the evaluations of the bundled files took 44 to 134 s (results/published, 2026-11).
+    On an H200 the evaluations of the bundled files took 17 to 134 s (results/published, 2026-11).
     """
 
     load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
