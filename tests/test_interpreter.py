@@ -430,6 +430,14 @@ def test_what_exists_as_device_code_only_is_refused_by_name() -> None:
 
 
 @interpreted
+def test_a_grid_may_be_a_list_as_on_a_device() -> None:
+    for grid in ([1], lambda arguments: [1]):
+        out = torch.zeros(1, dtype=torch.float64)
+        flag_argument[grid](out, True, 0.5)
+        assert out.item() == 0.5
+
+
+@interpreted
 def test_what_a_launch_says_of_the_compiled_kernel_is_refused_and_is_no_fault_of_its_author() -> None:
     from harness.interpreter.installation import CannotInterpret
 

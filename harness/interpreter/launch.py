@@ -65,7 +65,7 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         if not warmup and front_end_first:
             front_end.check(self, args, kwargs)
         with np.errstate(all="ignore"):
-            upstream_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+            upstream_run(self, *args, grid=in_a_tuple(grid), warmup=warmup, **kwargs)
     except Exception as error:
         refusal = refusal_in(error)
         if refusal is None:
@@ -74,6 +74,13 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
     finally:
         extents.launched.pop()
     return NotCompiled()
+
+
+def in_a_tuple(grid: Any) -> Any:
+    """A grid of which the sizes are in no list: a device takes one, and upstream does not."""
+    if callable(grid):
+        return lambda arguments: in_a_tuple(grid(arguments))
+    return tuple(grid) if isinstance(grid, list) else grid
 
 
 class NotCompiled:
