@@ -73,7 +73,7 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         raise refusal from error
     finally:
         extents.launched.pop()
-    return NotCompiled()
+    return KernelOfADevice()
 
 
 def in_a_tuple(grid: Any) -> Any:
@@ -83,7 +83,7 @@ def in_a_tuple(grid: Any) -> Any:
     return tuple(grid) if isinstance(grid, list) else grid
 
 
-class NotCompiled:
+class KernelOfADevice:
     """What a launch returns. The compiled kernel's registers, memory and code are those of a device."""
 
     def __getattr__(self, name: str) -> NoReturn:
