@@ -617,6 +617,43 @@ def test_a_block_that_the_kernel_was_not_compiled_for_is_an_error(podium, target
     assert code == 11 and "2,048 threads a block, and was compiled for up to 1,024" in out
 
 
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("target", ["gfx942", "sm_90"])
+def test_a_signature_that_gives_a_kernel_less_than_it_takes_is_an_error(podium, target):
+    """The driver would read the rest from memory that is no argument."""
+    more = HIP.replace("int n) {", "int n, float* z) {")
+    assert more != HIP
+    code, out, _ = podium(more, "--target", needing(target), "--no-run")
+    said = "double_all takes 4 arguments, and its signature has 3"
+    assert code == 11 and f"mine.py:{line_of(more, 'double_all(const')}: {said}" in out
+    wider = HIP.replace("int n) {", "long long n) {")
+    code, out, _ = podium(wider, "--target", target, "--no-run")
+    assert code == 11 and "double_all takes 8 bytes as argument 3, and its signature gives 4" in out
+    narrower = HIP.replace("int n) {", "short n) {")  # reads the lower half, as it does of an int
+    assert podium(narrower, "--target", target, "--no-run")[0] == 0
+
+
+@pytest.mark.slow(ci=True)
+def test_a_grid_that_is_no_multiple_of_the_cluster_is_an_error_and_so_is_a_cluster_of_more_than_16(podium):
+    clustered = HIP.replace("__launch_bounds__(64)", "__cluster_dims__(2, 1, 1) __launch_bounds__(64)")
+    assert clustered != HIP
+    code, out, _ = podium(clustered.replace("grid=", "grid=1 | "), "--target", needing("sm_90"), "--no-run")
+    assert code == 11 and "which is no multiple of its cluster of (2, 1, 1)" in out
+    assert podium(clustered.replace("grid=", "grid=2 * "), "--target", "sm_90", "--no-run")[0] == 0
+    large = clustered.replace("(2, 1, 1)", "(32, 1, 1)").replace("grid=", "grid=32 * ")
+    code, out, _ = podium(large, "--target", "sm_90", "--no-run")
+    assert code == 11 and "double_all has 32 blocks a cluster; there may be 16" in out
+
+
+@pytest.mark.slow
+def test_the_error_of_the_last_compiler_is_shown_and_not_what_it_informed_of_before(podium):
+    full = HIP.replace('extern "C"', '__constant__ int table[20000];\nextern "C"').replace(
+        "2 * x[i]", "table[i] * x[i]"
+    )
+    code, out, _ = podium(full, "--target", needing("sm_90"), "--no-run")
+    assert code == 11 and "not for sm_90: " in last_line(out) and "too much global constant data" in last_line(out)
+
+
 @pytest.mark.slow
 def test_a_block_whose_threads_need_more_registers_than_there_are_is_an_error(podium):
     """Without launch bounds NVIDIA's compiler gives a thread up to 255 registers; a block of 1,024 can have 64 each."""

@@ -342,15 +342,26 @@ import torch, triton, triton.language as tl
 def one(x, SIZE: tl.constexpr):
     tl.store(x + tl.arange(0, SIZE), 1)
 
+@triton.jit
+def two(x, SIZE: tl.constexpr):
+    tl.store(x + tl.arange(0, SIZE), 2)
+
 @torch.library.custom_op("mine::ones", mutates_args={"x"})
 def ones(x: torch.Tensor) -> None:
     one[(1,)](x, SIZE=64)
 
 ones.register_fake(lambda x: None)
 
+@torch.library.triton_op("mine::twos", mutates_args={"x"})
+def twos(x: torch.Tensor) -> None:
+    torch.library.wrap_triton(two)[(1,)](x, SIZE=64)
+
 def custom_kernel(data):
     x = torch.empty(64, device="cuda")
     torch.ops.mine.ones(x)
+    torch.ops.mine.twos(x)
+    torch.library.wrap_triton(two)[(1,)](x, SIZE=64)
+    x.record_stream(torch.cuda.current_stream())
     return x
 '''
 
@@ -440,8 +451,11 @@ def test_a_tuple_is_an_argument_whose_members_have_types_of_their_own(documents)
 
 
 def test_what_an_operator_of_torch_launches_is_compiled(documents):
-    (kernel,) = kernels_of(documents["operators"], "one")
-    assert kernel["fault"] is None and len(kernel["cases"]) == CASES == documents["operators"]["launches"]
+    assert documents["operators"]["fault"] is None
+    for name in ("one", "two"):  # two by an operator, and by itself
+        (kernel,) = kernels_of(documents["operators"], name)
+        assert kernel["fault"] is None and len(kernel["cases"]) == CASES
+    assert documents["operators"]["launches"] == 3 * CASES
 
 
 def test_resources_are_read_from_the_code(documents):

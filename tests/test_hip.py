@@ -337,12 +337,14 @@ def test_a_cache_that_cannot_be_written_costs_no_launch(gpu, tmp_path, monkeypat
 
 
 @needs_gxx
-def test_more_than_48_kib_of_shared_memory_is_asked_for_once(gpu, driver):
+def test_shared_memory_is_asked_for_once_and_below_48_kib_too_for_a_kernel_s_own_arrays_may_take_the_rest(gpu, driver):
     granted = ctypes.c_int.in_dll(driver, "last_granted")
     granted.value = 0
     kernel, x = scale_kernel(), torch.ones(1)
-    kernel(x, 1, 1.0, grid=1, block=64, shared_bytes=48 << 10)
+    kernel(x, 1, 1.0, grid=1, block=64)
     assert granted.value == 0
+    kernel(x, 1, 1.0, grid=1, block=64, shared_bytes=20 << 10)
+    assert granted.value == 20 << 10
     kernel(x, 1, 1.0, grid=1, block=64, shared_bytes=100 << 10)
     assert granted.value == 100 << 10
     granted.value = 0

@@ -430,6 +430,25 @@ def test_what_exists_as_device_code_only_is_refused_by_name() -> None:
 
 
 @interpreted
+def test_a_grid_may_be_a_list_as_on_a_device() -> None:
+    for grid in ([1], lambda arguments: [1]):
+        out = torch.zeros(1, dtype=torch.float64)
+        flag_argument[grid](out, True, 0.5)
+        assert out.item() == 0.5
+
+
+@interpreted
+def test_what_a_launch_says_of_the_compiled_kernel_is_refused_and_is_no_fault_of_its_author() -> None:
+    from harness.interpreter.installation import CannotInterpret
+
+    out = torch.zeros(1, dtype=torch.float64)
+    for made in (flag_argument[(1,)](out, True, 0.5), flag_argument.warmup(out, True, 0.5, grid=(1,))):
+        assert made is not None and not hasattr(made, "__array_interface__")
+        with pytest.raises(CannotInterpret, match=r"^cannot be interpreted: n_regs of a compiled kernel"):
+            _ = made.n_regs
+
+
+@interpreted
 def test_a_kernel_whose_source_cannot_be_read_is_refused() -> None:
     names = {"triton": triton, "tl": tl}
     exec("@triton.jit\ndef unreadable(x):\n    tl.store(x, 1.0)\n", names)
@@ -498,6 +517,29 @@ def test_host_code_that_says_cuda_runs_on_the_cpu() -> None:
         assert torch.cuda.get_device_properties("cuda").multi_processor_count == 132
         flag_argument[(1,)](x, True, 2.0)
     assert x.tolist() == [2, 1, 1, 1]
+
+
+@interpreted
+def test_a_card_beside_the_one_that_a_worker_sees_is_an_error_as_on_a_gpu() -> None:
+    from harness.interpreter.installation import cuda_on_cpu
+
+    x = torch.ones(1)
+    with cuda_on_cpu():
+        for ask in (
+            lambda: torch.empty(1, device="cuda:1"),
+            lambda: torch.zeros_like(x, device=torch.device("cuda", 2)),
+            lambda: x.to("cuda:1"),
+            lambda: x.to(device=1),
+            lambda: x.cuda(1),
+            lambda: torch.cuda.set_device(1),
+            lambda: torch.cuda.device("cuda:1"),
+            lambda: torch.cuda.Stream(device=3),
+            lambda: torch.cuda.get_device_properties(1),
+        ):
+            with pytest.raises(RuntimeError, match=r"^CUDA error: invalid device ordinal: [123]"):
+                ask()
+        torch.cuda.set_device(x.device)
+        assert torch.cuda.get_device_properties(0) is torch.cuda.get_device_properties()
 
 
 @interpreted

@@ -75,6 +75,16 @@ def test_a_kernel_s_resources_are_reported(target):
     assert (kernel.sgprs > 0) == (TARGETS[target].vendor == "amd")
 
 
+def test_the_bytes_of_each_parameter_are_reported(target):
+    source = r"""
+    struct Three { float x[3]; };
+    extern "C" __global__ void f(const char* __restrict__ a, int b, double c, Three d, unsigned char e, short g) {}
+    extern "C" __global__ void none() {}
+    """
+    report = compilers.compile(source, target)
+    assert {kernel.name: kernel.parameters for kernel in report.kernels} == {"f": (8, 4, 8, 12, 1, 2), "none": ()}
+
+
 def test_a_report_is_json(target):
     fields = json.loads(json.dumps(compilers.compile(SUM, target).as_json()))
     assert fields["target"] == target and fields["kernels"][0]["lds_bytes"] == 256

@@ -71,6 +71,19 @@ def test_what_the_host_made_is_known_on_the_device(phantoms, make):
     assert x.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_card_beside_the_one_that_a_worker_sees_is_an_error_as_on_a_gpu(phantoms):
+    x = torch.ones(3, device="cuda")
+    for ask in (
+        lambda: torch.empty(1, device="cuda:1"),
+        lambda: torch.empty_like(x, device=1),
+        lambda: x.to("cuda:1"),
+        lambda: x.cuda(1),
+        lambda: torch.ones(1).cuda(device=1),
+    ):
+        with pytest.raises(RuntimeError, match=r"^CUDA error: invalid device ordinal: 1"):
+            ask()
+
+
 def test_a_default_device_is_obeyed(phantoms):
     with torch.device("cuda"):
         assert torch.ones(2).is_cuda

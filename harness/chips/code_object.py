@@ -36,7 +36,8 @@ class KernelReport:
     vgprs: AMD's VGPRs without the AGPRs. spills: registers on AMD, bytes of spill stores and loads on NVIDIA.
     scratch_bytes: private memory per thread. lds_bytes: shared memory per block. lds_limit: the most that the target
     grants. threads: the largest block that the kernel was compiled for. matrix_instructions: how often each occurs in
-    the code. over_limit: a sentence, or None.
+    the code. over_limit: a sentence, or None. parameters: the bytes of each.
+    cluster: the blocks of a cluster that the code states, in x, y, z.
     """
 
     name: str
@@ -52,6 +53,8 @@ class KernelReport:
     matrix_instructions: dict[str, int]
     occupancy: Occupancy
     over_limit: str | None
+    parameters: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = (1, 1, 1)
 
 
 def amd_kernels(assembly: str, target: str, dynamic_lds_bytes: int = 0) -> tuple[KernelReport, ...]:
@@ -72,6 +75,7 @@ def amd_kernels(assembly: str, target: str, dynamic_lds_bytes: int = 0) -> tuple
             threads=kernel.get(".max_flat_workgroup_size", _DEFAULT_THREADS),
             code=body(assembly, rf"^{re.escape(kernel['.name'])}:", r"^\.Lfunc_end"),
             matrix=r"^\s+(v_s?mfmac?_\w+|v_s?wmmac?_\w+)",
+            parameters=tuple(one[".size"] for one in kernel.get(".args", ()) if "hidden" not in one[".value_kind"]),
         )
         for kernel in kernels
     )
@@ -94,6 +98,8 @@ def nvidia_kernels(log: str, ptx: str, target: str, dynamic_lds_bytes: int = 0) 
             threads=_threads(code := body(ptx, rf"\.entry {re.escape(name)}\(", END_OF_FUNCTION)),
             code=code,
             matrix=r"^\s*(?:@\S+\s+)?((?:wg)?mma\.(?:mma_async|sync)\.[\w.]+)",
+            parameters=_parameters(code),
+            cluster=_cluster(code),
         )
         for name, said in zip(parts[1::2], parts[2::2])
     )
@@ -141,6 +147,19 @@ def _threads(entry: str) -> int:
     for factor in stated[1].split(","):
         product *= int(factor)
     return product
+
+
+def _parameters(entry: str) -> tuple[int, ...]:
+    """The bytes of each parameter of a PTX entry, of which each has a line."""
+    stated = re.findall(r"^\s*\.param\b.*?\.[usbf](\d+)\b[^\[\n]*(?:\[(\d+)\])?,?$", entry, re.MULTILINE)
+    return tuple(int(bits) // 8 * int(count or 1) for bits, count in stated)
+
+
+def _cluster(entry: str) -> tuple[int, ...]:
+    """The blocks of a cluster of a PTX entry, in x, y, z."""
+    stated = re.search(r"\.reqnctapercluster ([\d, ]+)", entry)
+    sizes = [int(size) for size in stated[1].split(",")] if stated else []
+    return (*sizes, 1, 1, 1)[:3]
 
 
 def body(code: str, start: str, end: str) -> str:

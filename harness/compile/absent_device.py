@@ -50,6 +50,7 @@ def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
     for function, value in {**SIMULATED_CUDA, **card(name, target)}.items():
         setattr(torch.cuda, function, value)
     torch.Generator = CudaGenerator  # type: ignore[misc]
+    torch.Tensor.record_stream = returning(None)  # type: ignore[method-assign]  # torch's takes none but its own streams
     torch.compile = uncompiled  # type: ignore[assignment]
     operators.remember()
     socket.socket.connect = no_network  # type: ignore[method-assign]

@@ -31,6 +31,7 @@ from harness.chips.targets import TARGETS, occupancy
 from harness.command import how_to_get_offline
 from harness.compile import telling
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
+from harness.compile.grid import refusal_of_cluster
 from harness.compile.inputs import Inputs
 from harness.compile.rehearsal import Launched, Rehearsal, follow, needs_torch, rehearse
 from harness.hip import compilers
@@ -133,6 +134,10 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         refusal = f"is launched with {threads}, and was compiled for up to {report.threads:,}"
     elif launched.threads and not waves.waves_per_simd:
         refusal = f"is launched with {threads}, which need more {waves.limited_by} than {target} has"
+    elif launched.cases:
+        refusal = _too_little(launched.arguments, report.parameters) or refusal_of_cluster(
+            report.cluster, launched.grids
+        )
     return CompiledKernel(
         kernel=report.name,
         line=line,
@@ -150,6 +155,16 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         occupancy=OccupancyDocument(**asdict(waves)),
         fault=Flaw(message=f"{report.name} {refusal}", line=line) if refusal else None,
     )
+
+
+def _too_little(arguments: tuple[int, ...], parameters: tuple[int, ...]) -> str | None:
+    """Say which parameter a launch would read from memory that holds none, or None. What is too much is not read."""
+    if len(arguments) < len(parameters):
+        return f"takes {len(parameters)} arguments, and its signature has {len(arguments)}"
+    for number, (given, taken) in enumerate(zip(arguments, parameters), start=1):
+        if given < taken:
+            return f"takes {taken} bytes as argument {number}, and its signature gives {given}"
+    return None
 
 
 def _readable(defines: Mapping[str, object]) -> dict[str, Any]:
@@ -172,7 +187,9 @@ def _kernel_names(source: str) -> list[str]:
 def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
     """Return an entry with the compiler's first error and its line in the file."""
     found = re.search(r"source(?::(\d+):\d+:|\((\d+)\):) (?:fatal )?error: (.*)", log)
-    message = f"error: {found[3]}{hint(found[3])}" if found else log.strip().splitlines()[0]
+    stated = re.search(r"^.*\berror\b.*", log, re.MULTILINE)  # of ptxas or the linker, below what they inform of
+    elsewhere = (stated[0] if stated else log.strip().splitlines()[0]).strip(" \0")
+    message = f"error: {found[3]}{hint(found[3])}" if found else elsewhere
     line = module.line_in(text, int(found[1] or found[2])) if found else None
     name = ", ".join(_kernel_names(module.source)) or "(source)"
     return CompiledKernel(

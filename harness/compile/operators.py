@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch._library.triton
 import torch.library
 from torch._ops import OpOverload, OpOverloadPacket
 
@@ -24,8 +25,10 @@ upstream_impl = torch.library.Library.impl
 
 
 def remember() -> None:
-    """Note every function that is registered in this process."""
+    """Note every function that is registered in this process. Let torch.library.wrap_triton launch kernels itself:
+    torch launches them by an operator of its own, which launches none on the meta device."""
     torch.library.Library.impl = _noted  # type: ignore[method-assign]
+    torch._library.triton.wrap_triton_enabled_default = False
 
 
 def _noted(self: Any, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **named: Any) -> None:

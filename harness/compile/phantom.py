@@ -246,9 +246,12 @@ class Phantoms(TorchFunctionMode):
 
 def requested_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """Return the device that a call names: cuda:0, the CPU or the meta device. None if it names none."""
-    if func in (torch.Tensor.cuda, torch.Tensor.cpu):
-        return CUDA if func is torch.Tensor.cuda else CPU
+    if func is torch.Tensor.cpu:
+        return CPU
     named = kwargs.get("device")
+    if func is torch.Tensor.cuda:
+        means_cuda(args[1] if len(args) > 1 else named)
+        return CUDA
     if func is torch.Tensor.to and named is None:
         second = args[1] if len(args) > 1 else kwargs.get("other")
         if isinstance(second, torch.Tensor):

@@ -9,6 +9,7 @@ The host code continues with outputs that nothing was written to.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import re
 import traceback
@@ -28,11 +29,14 @@ from harness.worker import load
 
 @dataclass
 class Launched:
-    """The launches of one kernel of one module, over all cases. `shared_bytes`, `threads`: the maximum per block."""
+    """The launches of one kernel of one module, over all cases. `shared_bytes`, `threads`: the maximum per block.
+    `arguments`: the bytes of each. `grids`: their blocks in x, y, z."""
 
     cases: list[str] = field(default_factory=list)
     shared_bytes: int = 0
     threads: int = 0
+    arguments: tuple[int, ...] = ()
+    grids: set[tuple[int, ...]] = field(default_factory=set)
 
 
 class Rehearsal(Gpu):
@@ -64,6 +68,8 @@ class Rehearsal(Gpu):
         launched = self.launched.setdefault(function, Launched())
         launched.shared_bytes = max(launched.shared_bytes, shared)
         launched.threads = max(launched.threads, math.prod(block))
+        launched.arguments = tuple(map(ctypes.sizeof, packed))
+        launched.grids.add(tuple(grid))
         if self.case not in launched.cases:
             launched.cases.append(self.case)
 

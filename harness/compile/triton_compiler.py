@@ -32,7 +32,7 @@ from harness.chips.targets import TARGETS
 from harness.compile import fault, telling
 from harness.compile.apart import ForkedCall, apart
 from harness.compile.fault import CompileFault
-from harness.compile.grid import refusal
+from harness.compile.grid import MAX_CLUSTER, refusal
 
 KERNEL_CPU_S = 30
 """The processor time for one kernel. A kernel that takes longer is of no use: a run would not wait for it either."""
@@ -48,9 +48,6 @@ A_KERNEL = f"{KERNEL_CPU_S} s of processor time for a kernel, and {KERNEL_WALL_S
 ALL_KERNELS = f"{TOTAL_CPU_S:g} s of processor time for all kernels of a target"
 
 MAX_THREADS = 1024
-MAX_CLUSTER = 16
-"""The most blocks of a cluster on sm_90. More than 8 are not portable; Triton's launcher asks for those 16."""
-
 KNOWN_OF_ARGUMENTS = {"divisibility": "16-aligned", "pointer_range": "under 2 GiB"}
 """Triton's specialisations of arguments, by the names of its attributes. Only AMD's backend uses sizes."""
 

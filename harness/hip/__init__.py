@@ -63,9 +63,6 @@ arguments, tensors). `harness.emulated` sets it in a worker that emulates. If it
 modules: list[Module] = []
 """Every module of this process, in order of creation. `check` compiles them for its targets."""
 
-STATIC_SHARED_BYTES = 48 << 10
-"""The shared memory that CUDA grants every block. More must be requested (CUDA programming guide, "Shared memory")."""
-
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
 
@@ -222,6 +219,7 @@ class Kernel:
         self._maps = [number for number, kind in enumerate(self._types) if isinstance(kind, TensorMap)]
         self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer | TensorMap)]
         self._functions: dict[int, ctypes.c_void_p] = {}
+        # CUDA grants a block 48 KiB unasked, less what the kernel's arrays take: so every size is asked for.
         self._granted: dict[int, int] = {}
 
     def __call__(
@@ -255,7 +253,7 @@ class Kernel:
             function = self._functions.get(device)
             if function is None:
                 function = self._functions[device] = gpu.function(self._module.loaded(gpu, device), self.name)
-            if shared_bytes > self._granted.get(device, STATIC_SHARED_BYTES):
+            if shared_bytes > self._granted.get(device, 0):
                 gpu.grant_shared(function, shared_bytes)
                 self._granted[device] = shared_bytes
             for number in self._maps:

@@ -7,7 +7,8 @@
 
 Inside the context
     device arguments    of torch's factories (torch.empty, ...), *_like, Tensor.to and new_*, torch.Generator,
-                        `with torch.device("cuda")` and torch.set_default_device: "cuda", "cuda:1", 0 mean the CPU
+                        `with torch.device("cuda")` and torch.set_default_device: "cuda", "cuda:0", 0 mean the CPU;
+                        any other number is an error, since a worker sees one card
     tensors             .cuda() and .pin_memory() return the tensor; .record_stream() does nothing; .is_cuda is True;
                         .device stays cpu
     torch.cuda          is_available, device_count, current_device, set_device, get_device_name, get_device_capability,
@@ -61,7 +62,7 @@ PRETENDED = SimpleNamespace(
 LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 NUMBERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 EFFECTS = (
-    *("init", "set_device", "set_stream", "synchronize", "empty_cache"),
+    *("init", "set_stream", "synchronize", "empty_cache"),
     *("manual_seed", "manual_seed_all", "reset_peak_memory_stats"),
 )
 NVTX = ("mark", "range_push", "range_pop", "range_start", "range_end")
@@ -100,7 +101,7 @@ def replacements() -> tuple[tuple[Any, str, Any], ...]:
         *redirected,
         (torch, "Generator", CpuGenerator),
         (torch.Tensor, "to", tensor_to(torch.Tensor.to)),
-        (torch.Tensor, "cuda", lambda self, *args, **kwargs: self),
+        (torch.Tensor, "cuda", tensor_cuda),
         (torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self),
         (torch.Tensor, "record_stream", lambda self, stream: None),
         (torch.Tensor, "is_cuda", property(claiming(True, truth=False))),
@@ -128,12 +129,29 @@ class CpuGenerator(metaclass=AnyGenerator):
 
 
 def means_cuda(device: Any) -> bool:
-    """True if `device`, as passed to torch, is a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 0."""
-    if isinstance(device, str):
-        return device.startswith("cuda")
+    """True if `device`, as passed to torch, is a CUDA device: "cuda", "cuda:0", torch.device("cuda"), 0.
+
+    Raises RuntimeError as CUDA does if it is not the first: a worker sees one card alone.
+    """
+    if isinstance(device, str) and device.startswith("cuda"):
+        device = torch.device(device)
     if isinstance(device, torch.device):
-        return device.type == "cuda"
-    return isinstance(device, int) and not isinstance(device, bool)
+        number = device.index or 0 if device.type == "cuda" else None
+    else:
+        number = device if isinstance(device, int) and not isinstance(device, bool) else None
+    if number is not None and number > 0:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: {number}, and a submission has one GPU, number 0")
+    return number is not None
+
+
+def of_the_one_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose first argument may be a device. Raises RuntimeError if that is not the first."""
+
+    def simulated(device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        means_cuda(device)
+        return function(device, *args, **kwargs)
+
+    return simulated
 
 
 def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,6 +180,11 @@ def tensor_to(to: Callable[..., Any]) -> Callable[..., Any]:
     return redirected
 
 
+def tensor_cuda(self: torch.Tensor, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+    means_cuda(device)
+    return self
+
+
 def device_context(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def redirected(self: Any, device: Any) -> None:
@@ -178,6 +201,7 @@ class SimulatedStream:
     device_index = 0
 
     def __init__(self, device: Any = None, priority: int = 0, **named: Any) -> None:
+        means_cuda(device)
         self.priority = priority
 
     def synchronize(self) -> None: ...
@@ -217,6 +241,7 @@ class SimulatedDevice:
     """`with torch.cuda.device(0):` on a machine with one device."""
 
     def __init__(self, device: Any = None) -> None:
+        means_cuda(device)
         self.idx = 0
 
     def __enter__(self) -> SimulatedDevice:
@@ -274,10 +299,11 @@ SIMULATED_CUDA: dict[str, Any] = {
     "current_device": returning(0),
     "get_device_name": returning(PRETENDED.name),
     "get_device_capability": returning((PRETENDED.major, PRETENDED.minor)),
-    "get_device_properties": returning(PRETENDED),
     "mem_get_info": returning((PRETENDED.total_memory, PRETENDED.total_memory)),
     "current_stream": returning(SimulatedStream()),
     "default_stream": returning(SimulatedStream()),
     **{name: returning(0) for name in NUMBERS},
     **{name: returning(None) for name in EFFECTS},
+    "set_device": of_the_one_device(returning(None)),
+    "get_device_properties": of_the_one_device(returning(PRETENDED)),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import triton.language as tl
@@ -51,7 +51,7 @@ patched_in_this_launch: set[int] = set()
 
 
 def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """Replaces InterpretedFunction.run.
+    """Replaces InterpretedFunction.run. Upstream returns None where a device returns the compiled kernel.
 
     Raises CompilationError if Triton's front end refuses the kernel, CannotInterpret, OutOfBounds, Misaligned, or what
     upstream raises.
@@ -65,7 +65,7 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         if not warmup and front_end_first:
             front_end.check(self, args, kwargs)
         with np.errstate(all="ignore"):
-            return upstream_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+            upstream_run(self, *args, grid=in_a_tuple(grid), warmup=warmup, **kwargs)
     except Exception as error:
         refusal = refusal_in(error)
         if refusal is None:
@@ -73,6 +73,23 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         raise refusal from error
     finally:
         extents.launched.pop()
+    return KernelOfADevice()
+
+
+def in_a_tuple(grid: Any) -> Any:
+    """A grid of which the sizes are in no list: a device takes one, and upstream does not."""
+    if callable(grid):
+        return lambda arguments: in_a_tuple(grid(arguments))
+    return tuple(grid) if isinstance(grid, list) else grid
+
+
+class KernelOfADevice:
+    """What a launch returns. The compiled kernel's registers, memory and code are those of a device."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise CannotInterpret(f"{name} of a compiled kernel, which needs a GPU")
 
 
 def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | Misaligned | FalsePromise | None:
