@@ -21,8 +21,8 @@ LARGE = "needs 77,824 bytes of LDS"
 LATE = "the compiler ran out of time on attend: the limit is 30 s of processor time for a kernel"
 
 
-def checkup(*compilations, verdict=Verdict.ACCEPTED, reached=None):
-    judgement = Judgement(verdict=verdict, message="", report=None, printed="", cases=())
+def checkup(*compilations, verdict=Verdict.ACCEPTED, reached=None, said=""):
+    judgement = Judgement(verdict=verdict, message=said, report=None, printed="", cases=())
     mine = Submission(name="mine", problem="kv_decode", path="mine.py", source=b"", sha256="0" * 64)
     return Checkup("kv_decode", mine, judgement, compilations, reach=reached)
 
@@ -51,6 +51,13 @@ def test_targets_with_the_same_reason_share_it():
     assert "; nor does it compile for gfx942, sm_90: mine.py:3: no such type" in rendered.summary(broken)
 
 
+def test_a_reason_that_the_verdict_gives_is_not_repeated():
+    flaw = Flaw(message="the file defines no custom_kernel")
+    both = compiled("gfx942", flaw), compiled("sm_90", flaw)
+    told = rendered.summary(checkup(*both, verdict=Verdict.COMPILE_ERROR, said=flaw.message))
+    assert told.count("no custom_kernel") == 1 and told.endswith("; nor does it compile for gfx942, sm_90")
+
+
 def test_a_compilation_that_was_stopped_is_called_unfinished_and_a_reason_comes_before_it():
     late = Flaw(message=LATE, line=9, unfinished=True)
     said = rendered.summary(checkup(compiled("gfx1100", late), compiled("gfx942", late, Flaw(message=LARGE))))
@@ -71,8 +78,9 @@ def test_a_compiling_process_that_was_stopped_at_a_limit_leaves_it_open(finished
 # Offsets
 
 
-def remarks(reached):
-    return [part for part in rendered.parts(checkup(compiled("sm_90"), reached=reached)) if "2^31" in str(part)]
+def remarks(reached, verdict=Verdict.ACCEPTED):
+    found = checkup(compiled("sm_90"), verdict=verdict, reached=reached)
+    return [part for part in rendered.parts(found) if "2^31" in str(part)]
 
 
 def test_a_tensor_that_only_a_gpu_s_case_has_is_told_above_the_summary():
@@ -81,6 +89,11 @@ def test_a_tensor_that_only_a_gpu_s_case_has_is_told_above_the_summary():
     whole = document.text(rendered.parts(checkup(compiled("sm_90"), reached=Reach(elements=2281701376, case="a=1"))))
     assert "2^31" in whole and "2^31" not in whole.rstrip().splitlines()[-1]
     assert not remarks(Reach()) and not remarks(None)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.COMPILE_ERROR, Verdict.WRONG_ANSWER])
+def test_what_was_not_tried_is_not_told_of_a_file_that_is_wrong_in_what_was(verdict):
+    assert not remarks(Reach(elements=2281701376, case="a=1"), verdict)
 
 
 @pytest.mark.parametrize(

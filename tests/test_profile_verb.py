@@ -378,7 +378,7 @@ def test_a_submission_that_fails_ends_with_the_verdict_s_code(toy_root, mine, ca
     mine.write_text(source)
     assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == code
     out, err = capsys.readouterr()
-    assert words in err and not out and "harness/" not in err
+    assert words in err and not out and "harness/" not in err and "(submission.py" not in err
     if code == 12:
         assert "\n  case " in err and "build/profiles" not in err
 
@@ -521,7 +521,19 @@ def test_the_emulator_counts_what_a_kernel_executes_by_line_and_tells_no_time(ca
     for kernel in found["kernels"]:
         assert kernel["instructions"]["vector"] > 0 and kernel["instructions"]["global"] > 0
         assert 0 < sum(kernel["lines"].values()) <= sum(kernel["instructions"].values())
+        files = {place.split(":")[0] for place in kernel["lines"]}
+        assert "triton_fused.py" in files and "submission.py" not in files
     assert "_ns" not in json.dumps(found)
+
+
+@pytest.mark.slow
+def test_a_file_that_the_emulator_cannot_load_is_named_as_its_author_does(tmp_path, capsys):
+    pytest.importorskip("tinygrad")
+    path = tmp_path / "mine.py"
+    path.write_text("def custom_kernel(data:\n")
+    assert main(["profile", "kv_replicate", str(path), "--tool", "emulator"]) == 11
+    err = capsys.readouterr().err
+    assert "(mine.py, line 1)" in err and f'File "{path}", line 1' in err and "submission.py" not in err
 
 
 @pytest.mark.slow(ci=True)

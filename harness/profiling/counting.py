@@ -65,6 +65,7 @@ class Counting(Value):
     problem: str
     name: str
     submission: Path
+    path: str
     case: Case
     seed: int
     target: str
@@ -97,8 +98,8 @@ def counted(
         path = folder / "submission.py"
         path.write_bytes(submission.source)
         told = Counting(
-            root=root.resolve(), problem=problem.name, name=submission.name, submission=path, case=chosen,
-            seed=secrets.randbits(62), target=target,
+            root=root.resolve(), problem=problem.name, name=submission.name, submission=path,
+            path=submission.path, case=chosen, seed=secrets.randbits(62), target=target,
         )  # fmt: skip
         checkout = str(Path(__file__).resolve().parents[2])
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -118,7 +119,9 @@ def counted(
     if counts.failure is not None:
         kind = counts.failure["kind"]
         verdict = Verdict.INFRASTRUCTURE_ERROR if kind == "cannot_judge" else Verdict(kind)
-        raise Unprofiled(verdict, counts.failure["message"], counts.failure["detail"].rstrip())
+        failed = Unprofiled(verdict, counts.failure["message"], counts.failure["detail"].rstrip())
+        failed.name(path, submission.path)
+        raise failed
     return counts
 
 
@@ -148,14 +151,20 @@ def _run(told: Counting) -> Counts:
         for kind, count in outcome.instructions.items():
             sums["instructions"][kind] = sums["instructions"].get(kind, 0) + count
         for (file, line), count in outcome.by_line.items():
-            where = f"{Path(file).name}:{line}"
+            where = _place(told, file, line)
             sums["lines"][where] = sums["lines"].get(where, 0) + count
         for what, of_lines in (("lds", outcome.lds), ("cached", outcome.cached)):
             for (file, line), (taken, least) in of_lines.items():
-                where = f"{Path(file).name}:{line}"
+                where = _place(told, file, line)
                 before = sums[what].get(where, (0, 0))
                 sums[what][where] = before[0] + taken, before[1] + least
     return Counts(**shown, kernels=tuple(KernelCounts(kernel=name, **sums) for name, sums in kernels.items()))
+
+
+def _place(told: Counting, file: str, line: int) -> str:
+    """Return a line as it is shown. The author knows the file's own name, and not that of the copy that was run."""
+    path = Path(file)
+    return f"{Path(told.path).name if path.name == told.submission.name else path.name}:{line}"
 
 
 if __name__ == "__main__":

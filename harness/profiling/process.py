@@ -36,6 +36,11 @@ class Unprofiled(PodiumError):
         super().__init__(f"{what}: {message}", detail or None)
         self.exit_code, self.case = verdict.exit_code, case
 
+    def name(self, copy: Path, path: str) -> None:
+        """Name the author's file at `path` instead of the `copy` that was run."""
+        self.message = self.message.replace(f"({copy.name}, line", f"({Path(path).name}, line")
+        self.hint = self.hint and self.hint.replace(str(copy), path)
+
 
 def words(settings: Settings) -> list[str]:
     return [sys.executable, "-m", "harness.profiling.program", settings.model_dump_json()]

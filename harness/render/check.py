@@ -44,8 +44,8 @@ def _remarks(found: Checkup) -> str:
 
 
 def _untried_offsets(found: Checkup) -> str:
-    """Return a line on a GPU's case whose offsets no test case of a CPU has."""
-    if (beyond := found.untried_offsets) is None:
+    """Return a line on a GPU's case whose offsets no test case of a CPU has, if the file is accepted."""
+    if (beyond := found.untried_offsets) is None or found.judgement.verdict is not Verdict.ACCEPTED:
         return ""
     return (
         f"No test case here has a tensor of more than 2^31 elements. A GPU's has one, of {beyond.elements:,}: "
@@ -168,7 +168,8 @@ def _not_for(found: Checkup) -> list[str]:
         known = list(dict.fromkeys([flaw for flaw in each if not flaw.unfinished] or each))
         if known:
             first = f" (the first of {len(known)} reasons)" if len(known) > 1 else ""
-            words = f"{first}: {_said(found, known[0]).splitlines()[0]}"
+            said = _said(found, known[0]).splitlines()[0]
+            words = first if said == found.judgement.message else f"{first}: {said}"  # the summary begins with that
             targets.setdefault(("unfinished for" if known[0].unfinished else how, words), []).append(target)
     return [f"{how} {', '.join(names)}{words}" for (how, words), names in targets.items()]
 

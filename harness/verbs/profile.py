@@ -80,8 +80,8 @@ def profile(
         outcome, found, notes = _run_alone(chosen, program, settings, narrate)
     except process.Unprofiled as failure:
         # The submission ran from a copy. Its author knows the file's own path, and not which case the profile chose.
-        detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
-        failure.hint = f"case {failure.case or shape.label}\n{detail}".rstrip()
+        failure.name(settings.submission, submission.path)
+        failure.hint = f"case {failure.case or shape.label}\n{failure.hint or ''}".rstrip()
         if failure.exit_code == Verdict.INFRASTRUCTURE_ERROR.exit_code and "harness.hip" in submission.text:
             failure.hint += f"\n  {process.COUNTED}"
         raise
