@@ -179,6 +179,7 @@ def test_the_pinned_versions_are_installed_after_a_failure_without_network(insta
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_what_was_installed_has_its_byte_code_but_for_packages_own_tests(installed):
     site = site_packages(installed[0] / ".venv")
     compiled = {str(path.relative_to(site)).partition(".cpython")[0] for path in site.rglob("*.pyc")}
@@ -377,7 +378,12 @@ def test_torch_for_cuda_is_not_downloaded_where_no_nvidia_gpu_is_unless_somebody
         machine(PODIUM_TORCH="rocm")
 
 
-@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_PYPI_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"])
+SLOW_PLACES = [
+    pytest.param(f"PIP_{name}", marks=pytest.mark.slow) for name in ("PYPI_URL", "EXTRA_INDEX_URL", "FIND_LINKS")
+]
+
+
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", *SLOW_PLACES])
 def test_where_pip_has_places_of_its_own_it_takes_torch_from_them(machine, name, tmp_path):
     assert machine(PIP_TIMEOUT="9")
     assert not machine(**{name: str(tmp_path)}) and not machine(**{name: f"{tmp_path}/it's"})

@@ -127,9 +127,10 @@ OTHERS = [
     ("mla", "wrong_answer/rope_scale_constant"),
     *(("mla", f"accepted/{path.stem}") for path in sorted((ROOT / "problems/mla/controls/accepted").glob("*.py"))),
 ]
+SLOW_OTHERS = [pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS[4:]]
 
 
-@pytest.mark.parametrize(("problem", "control"), OTHERS, ids=map("/".join, OTHERS))
+@pytest.mark.parametrize(("problem", "control"), [*OTHERS[:4], *SLOW_OTHERS], ids=map("/".join, OTHERS))
 def test_what_is_wrong_otherwise_is_called_nothing(recognised, problem, control):
     assert recognised(problem, kernel_of(problem, control)) == {}
 
@@ -260,7 +261,10 @@ def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
     assert found and all(said.startswith(words) for said in found.values()), found
 
 
-@pytest.mark.parametrize("reading", ["fp8_a8w8", "mxfp4_keys", "mxfp4_keys_and_queries"])
+@pytest.mark.parametrize(
+    "reading",
+    ["mxfp4_keys_and_queries", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp8_a8w8", "mxfp4_keys"))],
+)
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
@@ -445,7 +449,10 @@ def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognise
     assert len(found) > 8 and all(KEEPS[keeps] in said for said in found.values()), found
 
 
-@pytest.mark.parametrize("form", ["in one go", "new ones apart", "new ones apart and right"])
+@pytest.mark.parametrize(
+    "form",
+    ["new ones apart", *(pytest.param(f, marks=pytest.mark.slow) for f in ("in one go", "new ones apart and right"))],
+)
 @pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
 def test_what_kv_decode_does_not_rescale_is_named_however_the_new_keys_are_taken(recognised, keeps, form):
     def kernel(data):

@@ -100,7 +100,10 @@ def test_on_a_cpu_nobody_keeps_a_device_s_memory_and_the_worker_goes_on(worker):
 
 
 @pytest.mark.parametrize("hog", ["second", "first", None])
-@pytest.mark.parametrize("who_runs_out", ["the judge", "first", "first as it loads"])
+@pytest.mark.parametrize(
+    "who_runs_out",
+    ["the judge", *(pytest.param(who, marks=pytest.mark.slow) for who in ("first", "first as it loads"))],
+)
 def test_in_a_duel_the_one_that_keeps_the_memory_is_named(fight, monkeypatch, hog, who_runs_out):  # noqa: F811
     """`first` runs out of memory, or the judge does in a call of `first`."""
     owners, prepared, take, load = {}, Entrant.prepared, Entrant.take, Session.load
