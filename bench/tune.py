@@ -262,11 +262,13 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float, spaced_s:
                 take = functools.partial(sampled, prepared(modules[name], data, variant), limit=limit)
                 sweep.add(this, this + (" spaced" if spaced_s else ""), case.label, floor, take, deadline)
             reset()
-            own = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
-            sweep.floors[f"{problem}/rival", case.label] = floor = floor_us(reference, case, device, own)
+            shared = f"{problem}/rival"
+            sweep.floors[shared, case.label] = floor_us(reference, case, device, shared + read_by_rival(problem))
             rivals = prepare(problem, data) if not only or "rivals" in only else {}
             for rival, call in rivals.items():
                 this, take = f"{problem}/rival {rival}", functools.partial(sampled, call, limit=REL_L2[problem])
+                own = shared + read_by_rival(problem, rival)
+                sweep.floors[this, case.label] = floor = floor_us(reference, case, device, own)
                 sweep.add(this, this + (", spaced" if spaced_s else ""), case.label, floor, take)
             del data, expected, reset, sampled
             rivals = call = take = None
@@ -389,9 +391,10 @@ def table(problem: str, cases: list[Any], times: dict[str, dict[str, float]], fl
         mine = {variant: found for variant, found in times.items() if variant.split(" ", 1)[0] == name}
         if not mine:
             continue
-        percent = lambda label, us: 100 * floors[name, label] / us  # noqa: B023, E731
+        # A rival may read another format than the others.
+        percent = lambda each, label, us: 100 * floors.get((each, label), floors[name, label]) / us  # noqa: B023, E731
         mean = {
-            variant: math.exp(sum(math.log(percent(label, us)) for label, us in found.items()) / len(found))
+            variant: math.exp(sum(math.log(percent(variant, label, us)) for label, us in found.items()) / len(found))
             for variant, found in mine.items()
         }
         print(f"-- {name}: microseconds (percent of the floor of its own format)")
@@ -403,10 +406,11 @@ def table(problem: str, cases: list[Any], times: dict[str, dict[str, float]], fl
             if any(label in found for found in mine.values())
         }
         print("   " + " ".join(f"{number:>13}" for number in range(len(labels))) + "    geomean")
-        print("   " + " ".join(f"{us:7.1f} ({percent(label, us):3.0f}%)" for label, (us, _) in best.items()) + "  best")
+        least = (f"{us:7.1f} ({percent(each, label, us):3.0f}%)" for label, (us, each) in best.items())
+        print("   " + " ".join(least) + "  best")
         for variant in sorted(mine, key=lambda variant: (-len(mine[variant]), -mean[variant])):
             cells = [
-                f"{mine[variant][label]:7.1f} ({percent(label, mine[variant][label]):3.0f}%)"
+                f"{mine[variant][label]:7.1f} ({percent(variant, label, mine[variant][label]):3.0f}%)"
                 if label in mine[variant]
                 else " " * 14
                 for label in labels
@@ -488,6 +492,13 @@ def floor_us(reference: Any, case: Any, device: Any, name: str) -> float:
     own = {entry: cost[entry] for entry in cost if f"_{entry}" in name}
     found = floor(own or cost, device)
     return math.nan if found is None else found.latency_ns / 1e3
+
+
+def read_by_rival(problem: str, rival: str = "") -> str:
+    """The ending of a name for `floor_us`: rivals of mla read its bf16 cache, or its fp8 one if their name ends so."""
+    if problem != "mla":
+        return ""
+    return "_fp8" if rival.endswith(", fp8") else "_bf16"
 
 
 def describe(error: BaseException) -> str:

@@ -106,3 +106,17 @@ def test_a_new_time_is_written_down_and_what_crashes_is_timed_no_more(tune, caps
     assert first == {"problem": "mla", "variant": "mla/a spaced", "case": "n=1", "floor_us": 0.5, "us": 2.0, "n": 6}
     assert second["error"] == "ZeroDivisionError: division by zero" and "us" not in second
     assert sweep.times == {"mla/a": {"n=1": 2.0}} and "broken: mla/b on n=1" in capsys.readouterr().out
+
+
+def test_a_rival_that_reads_the_fp8_cache_has_the_floor_of_fp8_and_mla_s_others_that_of_bf16(tune):
+    assert tune.read_by_rival("mla", "FlashMLA, fp8") == "_fp8"
+    assert tune.read_by_rival("mla", "FlashMLA") == tune.read_by_rival("mla") == "_bf16"
+    assert tune.read_by_rival("prefill", "FlashAttention-3") == ""
+
+
+def test_a_share_of_the_limit_is_that_of_the_rival_s_own_format(tune, capsys):
+    case = types.SimpleNamespace(label="n=1")
+    times = {"mla/rival FlashMLA": {"n=1": 4.0}, "mla/rival FlashMLA, fp8": {"n=1": 5.0}}
+    tune.table("mla", [case], times, {("mla/rival", "n=1"): 2.0, ("mla/rival FlashMLA, fp8", "n=1"): 1.0})
+    out = capsys.readouterr().out
+    assert "4.0 ( 50%)" in out and "5.0 ( 20%)" in out
