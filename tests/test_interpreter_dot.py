@@ -101,6 +101,21 @@ def test_products_of_bf16_are_not_those_of_tf32() -> None:
 
 
 @interpreted
+def test_sums_of_fp8_products_are_named_if_a_chip_adds_them_with_fewer_bits() -> None:
+    from harness.interpreter.arithmetic import less_exact
+
+    def named(rows: int, dtype: torch.dtype) -> set[str]:
+        less_exact.clear()
+        dot_by_default[(1,)](
+            torch.zeros(rows, rows).to(dtype), torch.zeros(rows, rows).to(dtype), torch.empty(rows, rows), rows
+        )
+        return set(less_exact)
+
+    assert named(64, torch.float8_e4m3fn) == {"14-bit sums of fp8 products (sm_90)"}
+    assert not named(32, torch.float8_e4m3fn) and not named(64, torch.bfloat16)
+
+
+@interpreted
 def test_a_precision_that_no_target_has_is_refused() -> None:
     with pytest.raises(Exception, match="input_precision must be one of"):
         product(*operands(), "tf16")

@@ -77,6 +77,12 @@ def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
     assert not any(Label.TOO_SHORT in m.labels for m in run.measurements)
 
 
+def test_an_accepted_answer_names_what_a_gpu_would_compute_less_exactly(toy_root):
+    switch = "    torch.backends.cuda.matmul.allow_tf32 = True\n"
+    run = judge(toy_root, "import torch\n" + HONEST.replace("    return", f"{switch}    return"), timed=False)
+    assert run.ending.message.endswith("are right, within close; not emulated: TF32 in torch's float32 products")
+
+
 def test_a_run_says_why_the_caches_were_kept_and_only_if_it_was_timed(toy_root, monkeypatch):
     monkeypatch.setattr(caches, "_CODE", {})
     timed, checked = (judge(toy_root, HONEST, timed=timed).environment for timed in (True, False))

@@ -60,6 +60,12 @@ upstream_dot = InterpreterBuilder.create_dot
 FUSES_FLOAT64 = hasattr(_interpreter, "fma_fp64")
 WRAPPING = (np.add, np.subtract, np.multiply)
 
+WGMMA_ROWS = 64
+"""A tl.dot with fewer rows is no wgmma."""
+
+less_exact: set[str] = set()
+"""What kernels of this process computed more exactly than a chip does, where that may decide: a verdict names it."""
+
 
 class Arithmetic:
     """These methods replace those of the same names in InterpreterBuilder; `self` is the InterpreterBuilder."""
@@ -133,6 +139,8 @@ class Arithmetic:
         left, right = (decode(x.data, x.dtype.scalar).astype(np.float32, copy=False) for x in (a, b))
         if kind.is_fp16():
             return rounded(fp16_product(left, right, operand(d), step=32 // a.data.itemsize), kind)
+        if a.dtype.scalar.is_fp8() and a.data.shape[-2] >= WGMMA_ROWS:
+            less_exact.add("14-bit sums of fp8 products (sm_90)")
         if a.dtype.scalar.is_fp32():
             return rounded(float32_product(left, right, input_precision.name) + operand(d), kind)
         return rounded(np.matmul(left, right) + operand(d), kind)

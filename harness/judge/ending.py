@@ -16,6 +16,7 @@ from harness.model import (
     Total,
     Verdict,
     all_tests,
+    not_emulated,
     through_interpreter,
     tolerances_met,
 )
@@ -51,7 +52,7 @@ def _of_right_ones(trial: Trial) -> Ending:
     of_them = "" if count == 1 else f"{secret} of them "
     drawn = f", {of_them}drawn in secret," if secret else ""
     met = tolerances_met([*trial.checks, *trial.totals])
-    within = f", {met}" if met else ""
+    within = (f", {met}" if met else "") + not_emulated(caller.seen.inexact)
     right = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right" if count else "all timed calls are right"
     return Ending(verdict=Verdict.ACCEPTED, message=f"{right}{how}{within}{untimed}")
 

@@ -64,7 +64,7 @@ class CallReply(_Reply):
     and the indices of inputs beside which something was written.
 
     `interpreted`: whether a kernel was, in any call so far. `launched`: whether one was in this call. `kernels`: those
-    of all calls. `inexact`: what a GPU computes less exactly than a CPU, at the submission's wish. `executed`:
+    of all calls. `inexact`: what a GPU computes less exactly than a CPU. `executed`:
     instructions in the emulator so far. `compiling_s`: processor seconds of compiling for the emulator.
     `remarks`: the emulator's remarks about the kernels.
     """

@@ -10,7 +10,7 @@ from harness.judge.reply import CallReply
 @dataclass
 class Seen:
     """interpreted: whether any call so far ran in Triton's interpreter. launching: the labels of the cases that did.
-    kernels: the names of the kernels. inexact: what a GPU would compute less exactly, at the submission's wish."""
+    kernels: the names of the kernels. inexact: what a GPU would compute less exactly."""
 
     interpreted: bool = False
     launching: set[str] = field(default_factory=set)

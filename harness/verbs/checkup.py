@@ -21,7 +21,7 @@ class Judgement(Value):
       ones included. `secret_untried`: the number of secret cases that were not tried. `totals`: results over all cases
       together.
     `interpreted_cases`: in how many of the checks a kernel was interpreted. `interpreted_kernels`: the names of these.
-    `not_emulated`: what a GPU computes less exactly, because the submission asks for that.
+    `not_emulated`: what a GPU computes less exactly.
     `remarks`: remarks of the emulator, which do not affect the verdict.
     """
 

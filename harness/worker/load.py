@@ -66,8 +66,9 @@ def observed() -> dict[str, Any]:
 
 def _inexact_on_a_gpu() -> list[str]:
     """The switches of torch that make its matrix products less exact on a GPU: those that are set now, and those that
-    were set since the last question. A CPU ignores them."""
-    found = sorted({*_set_now(), *_were_set})
+    were set since the last question. A CPU ignores them. And what the interpreter computed more exactly than a chip."""
+    arithmetic = sys.modules.get("harness.interpreter.arithmetic")
+    found = sorted({*_set_now(), *_were_set, *(arithmetic.less_exact if arithmetic else ())})
     _were_set.clear()
     return found
 
