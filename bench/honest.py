@@ -217,6 +217,7 @@ def figures(tallies: Sequence[Tally]) -> dict[str, str]:
     found["cell_gain"] = _span(cells[~cells.isnan()].tolist())
     found["dim_rel_l2"] = _span(tally.dim_rel_l2 for tally in tallies)
     found["row_rms"] = _span(tally.row_rms for tally in tallies)
+    found["head_rms"] = _span(tally.head_rms for tally in tallies)
     return found
 
 

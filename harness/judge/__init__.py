@@ -13,7 +13,8 @@ the clock     clocks (the choice), clock (CPU), sandwich and hold (GPU), worker_
               null_calls, clock_calibration, null_worker and offsets (the fixed cost of timing), pace, sitting,
               timed_process, bounds, anchor
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally,
-              ratios and cells (all calls), mismatch, blame, ranges and hints (the report), death (how a process ended)
+              ratios and cells (all calls), wrong_together, mismatch, blame, ranges and hints (the report), death (how a
+              process ended)
 the run       measured (latencies, the score), marks (labels; why it is not ranked), ending (the verdict, in words)
 limits        deadline (an evaluation's and a process's; that of a single call is `Limits.call_s`, kept by session),
               share (of a GPU's memory)

@@ -17,7 +17,8 @@ from harness.judge.mistakes import sides
 from harness.judge.pace import Pace
 from harness.judge.precompilation import Precompilation
 from harness.judge.reply import Fault
-from harness.judge.tally import Tally, meaning, total, words
+from harness.judge.tally import Tally, total
+from harness.judge.wrong_together import meaning, words
 from harness.model import Case, CaseCheck, Problem, Tolerance, Total, Verdict
 from harness.progress import Narrate
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from harness.command import page
 from harness.judge.cells import Cells
 from harness.judge.ratios import SUMS, Ratios
 from harness.model import BANDS, Excess, Tolerance, Total
@@ -27,20 +26,6 @@ from harness.model import BANDS, Excess, Tolerance, Total
 STANDARD_ERRORS = 3
 """A band is widened by this many standard errors of the figure: an honest submission must not fail because rows are
 few."""
-
-Sides = tuple[str, str]
-"""The cause that moves a figure below 1, and the cause that moves it above."""
-
-OUTPUTS: Sides = (
-    "outputs are too small: a scale is too small, or something is left out",
-    "outputs are too large: a scale is too large, or something is counted twice",
-)
-SIDES = dict.fromkeys(BANDS, OUTPUTS)
-OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
-
-ERRORS_OF_THE_FURTHEST = 5
-"""The furthest of several figures of one name shows a mistake only if it is this many of its own standard errors
-off."""
 
 LEAST_ROWS_OF_A_PART = 2.0
 """What fewer rows of equal weight make up is not compared: one row with a key that holds most of it is noise."""
@@ -85,6 +70,7 @@ class Tally:
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None if the last axes of
                 outputs differ in length
     row_rms     the root mean square over rows of ||out - ref|| / ||ref||
+    head_rms    row_rms of each head
     parts       how much of each part of the reference's output is there: 1 + <out - ref, part> / <part, part>
     """
 
@@ -120,6 +106,7 @@ class Tally:
         if heads is not None:
             own = torch.nn.functional.one_hot(heads.numbers, heads.count).double() * counts
             found[f"head_gain {heads.count}"] = own * gains, own
+            found[f"head_error {heads.count}"] = own * found["row_error"][0], own
         if parts:
             # All parts at once: a loop over mla's 28 is most of the operations of a check.
             each = list(parts.values())
@@ -174,6 +161,16 @@ class Tally:
     def row_rms(self) -> float | None:
         mean_square = self._one("row_error")
         return None if mean_square is None else math.sqrt(mean_square)
+
+    @property
+    def head_rms(self) -> float | None:
+        return None if self._head_errors is None else float(self._head_errors.max())
+
+    @property
+    def _head_errors(self) -> torch.Tensor | None:
+        """The root mean square over the rows of each head of ||out - ref|| / ||ref||; 0 of a head without rows."""
+        heads = self.ratios("head_error")
+        return None if heads is None else heads.value.nan_to_num(0.0).sqrt()
 
     @property
     def dim_rel_l2(self) -> float | None:
@@ -252,9 +249,15 @@ class Tally:
         return ratios.value, torch.where(few, math.inf, STANDARD_ERRORS * error)
 
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
-        """Each error over all rows by name, and its bound under a limit of `most`."""
+        """Each error over all rows by name, and its bound under a limit of `most`. Of heads the one furthest off."""
         wider = most * (1 + STANDARD_ERRORS / math.sqrt(2 * max(self.rows, 1)))
-        return {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most)}
+        heads, errors = self.ratios("head_error"), self._head_errors
+        found = {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most), "head_rms": (None, most)}
+        if heads is not None and errors is not None:
+            bounds = most * (1 + STANDARD_ERRORS / (2 * heads.rows.clamp(min=1)).sqrt())
+            worst = int((errors / bounds).argmax())
+            found["head_rms"] = float(errors[worst]), float(bounds[worst])
+        return found
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """The worst of `figures`; None if nothing is limited or nothing was added."""
@@ -281,50 +284,3 @@ def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total
         excess=limited,
         tolerance=met,
     )
-
-
-def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
-    """Say which limit of the loosest tolerance is broken, such as `row_gain of all test cases together is 1.075;
-    allowed: 0.95 to 1.005`. The band is as wide as it was for these rows."""
-    name = list(tolerances)[-1]
-    worst = tally.worst(tolerances[name])
-    assert worst is not None
-    allowed = f"{worst.low:.4g} to {worst.high:.4g}" if worst.low > 0 else f"at most {worst.high:.4g}"
-    return f"{worst.limit} of {what} together is {worst.value:.4g}; allowed: {allowed}; tolerance {name}"
-
-
-def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[str, Sides]) -> str:
-    """Explain the limit that `words` names, then list every figure with the cause that moves it to its side of 1, and
-    where to read on. `sides`: the causes that the problem knows."""
-    worst = tally.worst(list(tolerances.values())[-1])
-    assert worst is not None
-    if worst.low > 0:
-        much = worst.value > worst.high
-        if worst.limit in tally.parts:
-            what = f"the share of a part of the expected outputs that is there: too {'much' if much else 'little'}"
-        else:
-            what = f"the size of the outputs over the expected size: they are too {'large' if much else 'small'}"
-            if worst.limit == "cell_gain" and tally.cells is not None:
-                what += f" ({tally.cells.furthest})"
-        said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"
-        said += " or counted twice"
-    else:
-        said = f"{worst.limit} is the size of the error: the arithmetic is coarser than this tolerance allows"
-    lines = _moved(tally, worst.limit.removesuffix(SPREAD), {**SIDES, **sides})
-    where = f'{page("debugging")}, "Wrong together", says how to read this'
-    return "\n".join([f"each case is right by itself. {said}.", *lines, where])
-
-
-def _moved(tally: Tally, broken: str, sides: Mapping[str, Sides]) -> Iterator[str]:
-    """A line for each figure that is a share of the expected amount: its value, its noise, and the cause that moves
-    it."""
-    for name in dict.fromkeys(["gain", "row_gain", broken, *tally.parts]):
-        ratios = tally.ratios(name)
-        if ratios is None or not bool(ratios.value.isfinite().any()):
-            continue
-        furthest = int((ratios.value - 1).abs().nan_to_num(-1.0).argmax())
-        errors = STANDARD_ERRORS if ratios.value.numel() == 1 else ERRORS_OF_THE_FURTHEST
-        value, noise = float(ratios.value[furthest]), errors * float(ratios.error[furthest])
-        below, above = sides.get(name, OF_A_PART)
-        why = "no further from 1 than noise" if abs(value - 1) <= noise else below if value < 1 else above
-        yield f"  {name:<15} {value:.3f} \N{PLUS-MINUS SIGN} {noise:.3f}  {why}"

@@ -17,7 +17,7 @@ from harness.model.value import Value
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 OF_EACH_CALL = ("max_mismatch", "rel_l2", "row_rel_l2")
-OF_MANY_CALLS = ("row_rms", "dim_rel_l2")
+OF_MANY_CALLS = ("row_rms", "head_rms", "dim_rel_l2")
 BANDS = ("gain", "row_gain", "head_gain", "dim_gain", "cell_gain")
 """The limits of a Tolerance: on each call, on many calls, and as bands. judge/difference computes the figures of the
 first group, judge/tally those of the others."""
@@ -39,6 +39,7 @@ class Tolerance(Value):
     - `dim_gain`: the figure of each index along the last axis, with rows divided by their norms;
     - `cell_gain`: the same figure of each index for each head, for outputs that have an axis called `head`;
     - `row_rms`: bounds the root mean square over rows of ||out - ref|| / ||ref||, with equal weight for each row;
+    - `head_rms`: bounds the same over the rows of each head, for outputs that have an axis called `head`;
     - `dim_rel_l2`: bounds ||out - ref|| / ||ref|| of the worst index along the last axis;
     - `parts`: bands for 1 + <out - ref, part> / <part, part>. A part is a part of the reference's output that is easily
       left out, by its name in reference.py's `parts`. The figure is 1 if the part is there and 0 if it is missing. A
@@ -61,6 +62,7 @@ class Tolerance(Value):
     cell_gain: tuple[float, float] | None = None
     dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     row_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    head_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     parts: dict[str, tuple[float, float]] = Field(default_factory=dict)
     spreads: dict[str, Positive] = Field(default_factory=dict)
     bitwise: bool = False
