@@ -21,7 +21,7 @@ from harness.cluster.watching import JobEnded
 from harness.errors import InfrastructureError
 from harness.library import judges
 from harness.library.request import Request
-from harness.model import Pinned
+from harness.model import Ending, Pinned, Verdict
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
 from harness.server import recall
@@ -79,6 +79,25 @@ def test_the_log_has_what_happens_to_a_submission_on_a_cluster_and_a_result_that
         "submission 1, attempt 1: on the cluster: ada.mine: attempt 1 is lost: its process has ended",
         "submission 1, attempt 1: its result is dropped: the attempt is over",
     ]
+    assert stored(server) == server.over(client, number)["podium"]["run_ids"], "a board of results/ shows no other"
+
+
+def stored(server):
+    return sorted(path.stem for path in server.root.glob("results/*/double/*/*.json"))
+
+
+def test_a_run_that_judged_nothing_is_not_stored_beside_the_one_that_counts(server, monkeypatch):
+    monkeypatch.setattr(dispatching, "AGAIN_S", 0.01)
+    judge, lost = server.judge, [Verdict.INFRASTRUCTURE_ERROR] * 2
+
+    def losing(request, narrate, started):
+        run = judge(request, narrate, started)
+        return run if not lost else run.model_copy(update={"ending": Ending(verdict=lost.pop(), message="lost")})
+
+    server.dispatcher._judge_apart = losing
+    found = server.judged(server.person("ada"))
+    assert (found["job"]["status"], found["podium"]["attempt"], lost) == ("succeeded", 3, [])
+    assert stored(server) == found["podium"]["run_ids"] and len(stored(server)) == 1
 
 
 def test_tests_and_quick_looks_are_on_no_board(server):

@@ -217,13 +217,15 @@ class Dispatcher:
             )
             limit_s = 2 * problem.limits.evaluation_s + 3600
             run = self._until_done(lambda: self._within(limit_s, job, request, told), exhausted)
+            if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and run.unranked_because != Unranked.UNJUDGED:
+                raise InfrastructureError(run.ending.message)  # before it is stored: another attempt's run counts
             path = f"{job.competition}/{job.user}/{job.file_name}"
             run = run.model_copy(update={"id": run_id(job), "submission_path": path})
             self._until_done(functools.partial(self._store.write, run, submission, TIERS[job.mode]))
         except Exception as error:
             self._failed(job, error, card)
             return
-        self._until_done(functools.partial(self._conclude, job, run, card))
+        self._until_done(functools.partial(self._conclude, job, run))
 
     def _problem(self, name: str) -> Problem:
         """Return the problem as its file is now, for its name and limits. The judge reads it again. Raises
@@ -279,7 +281,7 @@ class Dispatcher:
         self._queue.put_back(job.job_id, job.attempt, why, run)
         say(f"submission {job.id}, attempt {job.attempt}: waits again: {why}")
 
-    def _conclude(self, job: SubmissionRow, run: Run, card: str = "") -> None:
+    def _conclude(self, job: SubmissionRow, run: Run) -> None:
         """Store the run's row and the job's state in one transaction. Raises DatabaseGone."""
         row = row_of(job, run)
         told = Told(self._serving, job)
@@ -292,14 +294,12 @@ class Dispatcher:
                 now_it_is = self._queue.submission(job.id)
                 told.state(now_it_is.state if now_it_is is not None else JobState.PENDING)
                 return
-        if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and run.unranked_because != Unranked.UNJUDGED:
-            self._failed(job, InfrastructureError(run.ending.message), card)
-            return
         best = self._queue.best_ns(job.competition, job.gpu, besides=run.id) if row.ranked else None
         state, error = state_of(run), error_of(run, job.mode)
         self._failures.forget(job.job_id)
         # A second attempt finds its own run stored, and continues with the step that failed.
         if not self._queue.end(job.job_id, job.attempt, state, error, row) and self._queue.run(run.id) is None:
+            self._store.remove([(row.path, None)])  # boards of results/ would show a run that the database has not
             say(f"submission {job.id}, attempt {job.attempt}: its result is dropped: the attempt is over")
             return
         removal.settle(self._serving.database, self._serving.root, job.id)
