@@ -164,13 +164,9 @@ class Tally:
 
     @property
     def head_rms(self) -> float | None:
-        return None if self._head_errors is None else float(self._head_errors.max())
-
-    @property
-    def _head_errors(self) -> torch.Tensor | None:
-        """The root mean square over the rows of each head of ||out - ref|| / ||ref||; 0 of a head without rows."""
+        """Of the head with the largest one."""
         heads = self.ratios("head_error")
-        return None if heads is None else heads.value.nan_to_num(0.0).sqrt()
+        return None if heads is None else float(_roots(heads).max())
 
     @property
     def dim_rel_l2(self) -> float | None:
@@ -251,9 +247,9 @@ class Tally:
     def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
         """Each error over all rows by name, and its bound under a limit of `most`. Of heads the one furthest off."""
         wider = most * (1 + STANDARD_ERRORS / math.sqrt(2 * max(self.rows, 1)))
-        heads, errors = self.ratios("head_error"), self._head_errors
         found = {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most), "head_rms": (None, most)}
-        if heads is not None and errors is not None:
+        if (heads := self.ratios("head_error")) is not None:
+            errors = _roots(heads)
             bounds = most * (1 + STANDARD_ERRORS / (2 * heads.rows.clamp(min=1)).sqrt())
             worst = int((errors / bounds).argmax())
             found["head_rms"] = float(errors[worst]), float(bounds[worst])
@@ -266,6 +262,11 @@ class Tally:
 
     def worst(self, tolerance: Tolerance) -> Figure | None:
         return max(self.figures(tolerance), key=lambda figure: figure.ratio, default=None)
+
+
+def _roots(ratios: Ratios) -> torch.Tensor:
+    """The roots of mean squares; 0 where there are no rows."""
+    return ratios.value.nan_to_num(0.0).sqrt()
 
 
 def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total | None:
