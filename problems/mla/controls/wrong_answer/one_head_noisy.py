@@ -1,5 +1,5 @@
-"""The fp8 cache, and head 3 takes half of the head after it for its own. Its gain is 1, since the two are independent:
-only the size of that head's error tells."""
+"""The fp8 cache, and noise of 0.45 of each row in head 3. Its gain stays 1, and the other heads have no error: only the
+size of that head's error tells."""
 
 import torch
 
@@ -15,6 +15,7 @@ def custom_kernel(data):
         if len(keys):
             weights = torch.softmax(q[sequence].float() @ keys.T * config["sm_scale"], dim=-1)
             rows = weights @ keys[:, :512]
-            rows[3] += 0.4 * rows[3].norm() / rows[4].norm() * rows[4]
+            noise = torch.randn_like(rows[3])
+            rows[3] += 0.45 * rows[3].norm() / noise.norm() * noise
             out[sequence] = rows
     return out
