@@ -311,6 +311,16 @@ def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(where, 
     assert pairs <= {(form[first], form[second]) for form in stated}
 
 
+@pytest.mark.parametrize("where", ["cases", "cpu"])
+def test_each_group_from_1_to_8_meets_each_head_dim_with_several_kv_heads_and_several_keys(where):
+    stated = [case.parameters for case in getattr(load_problem(ROOT, "fmha"), where).test]
+    several = [p for p in stated if p["num_kv_heads"] > 1 and p["kv_seq_len"] > 1]
+    differing = [p for p in several if "scores" not in p]
+    met = {(p["num_q_heads"] // p["num_kv_heads"], p["head_dim"]) for p in differing}
+    assert met >= set(itertools.product(range(1, 9), (128, 256)))
+    assert {p["kv_seq_len"] for p in stated} == set(range(1, 17))
+
+
 def test_batches_of_a_cpu_lie_between_the_smallest_and_the_benchmarks_too():
     sizes = {case.parameters["batch_size"] for case in load_problem(ROOT, "fmha").cpu.test}
     assert sizes >= {1, 2, 3} and {size.bit_length() for size in sizes if 3 < size < 32} == {3, 4, 5}

@@ -212,6 +212,26 @@ def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(cases):
         assert {form[name] for form in of_several} == {form[name] for form in stated}, name
 
 
+TESTED_GROUPS = {1, 2, 3, 4, 5, 7, 8, 16}
+"""README.md, "What you get and return"."""
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_each_tested_group_of_several_kv_heads_meets_each_mask_and_each_head_dim(cases):
+    several = [case.parameters for case in cases.test if case.parameters["num_kv_heads"] > 1]
+    met = {(p["num_q_heads"] // p["num_kv_heads"], p["causal"], p["head_dim"]) for p in several if p["seq_len"] > 1}
+    assert {(group, causal) for group, causal, _ in met} >= set(itertools.product(TESTED_GROUPS, [False, True]))
+    assert {(group, dim) for group, _, dim in met} >= set(itertools.product(TESTED_GROUPS, [64, 128]))
+    if cases is PROBLEM.cases:
+        assert met >= set(itertools.product(TESTED_GROUPS, [False, True], [64, 128]))
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_lengths_below_a_tile_are_stated_from_one_token_on(cases):
+    lengths = {case.parameters["seq_len"] for case in cases.test}
+    assert {1, 2, 5, 9, 14} <= lengths and len([length for length in lengths if 16 < length < 128]) >= 6
+
+
 @pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
 def test_odd_groups_of_several_kv_heads_come_with_each_mask_and_each_head_dim(cases):
     stated = [forms(case.parameters) for case in cases.test if case.parameters["num_kv_heads"] > 1]

@@ -67,6 +67,10 @@ END_KEYS = 2048
 LEAST_TILES = 4
 """Of fewer tiles there is no overlap: if most keys count twice, the sum of the weights makes up for it."""
 
+LIGHTER_KEYS = 16
+"""Of fewer keys the lighter ones have no part. The output of three keys is as large as the mean of 1000 is small: a few
+such rows would hold most of the part."""
+
 PLAIN_PARTS = (
     *("lighter_half", "lightest_tenth"),
     *(f"stretch.{number}" for number in range(STRETCHES)),
@@ -279,7 +283,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     off by no more than by 4-bit rounding; but along the part it is off by all of it, and rounding by next to nothing.
 
     lighter_half, lightest_tenth: what the keys add that weigh less than the median of their row, or than the first
-        decile.
+        decile; of sequences of 16 keys or more.
     stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
     tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
     overlap.0 to overlap.3: what the keys add to even rows that count twice if the last tile, of 16, 32, 64 or 128 keys,
@@ -375,6 +379,8 @@ def _of_lighter(weights: Tensor, values: Tensor) -> Tensor:
     (n, keys, 512)."""
     ranks = (int(share * (weights.shape[-1] - 1)) + 1 for share in LIGHTER)
     bounds = (weights.kthvalue(rank, dim=-1, keepdim=True).values for rank in ranks)
+    if weights.shape[-1] < LIGHTER_KEYS:
+        weights = torch.zeros_like(weights)
     lighter = torch.stack([torch.where(weights < bound, weights, 0.0) for bound in bounds], dim=1)
     return (lighter.flatten(1, 2) @ values).unflatten(1, (len(LIGHTER), -1))
 

@@ -1,4 +1,4 @@
-"""The mxfp4 cache with the scale of the first rope block for the second one too."""
+"""The mxfp4 cache, and each of the two rope blocks has the scale of the other one."""
 
 import torch
 
@@ -23,6 +23,6 @@ def dequantize(packed, e8m0):
     """(T, 288) bytes and (T, 18) scales to (T, 576) float32; the low nibble is the even dim."""
     values = torch.tensor(E2M1 + tuple(-value for value in E2M1), device=packed.device)
     scales = e8m0.float()
-    scales[:, 17] = scales[:, 16]
+    scales[:, [16, 17]] = scales[:, [17, 16]]
     codes = torch.stack([packed & 15, packed >> 4], dim=-1).view(-1, 18, 32)
     return (values[codes.long()] * scales[:, :, None]).view(-1, 576)
