@@ -1,11 +1,12 @@
 """Measures the gain of attacks on the judge's clock on a CPU. Each attack does work of known length and tries to hide
 part of it.
 
-    python bench/attacks_cpu.py [--calls 40] [--work-ms 0.5] [NAME...]
+    python bench/attacks_cpu.py [--rounds 4] [--calls 10] [--work-ms 0.5] [NAME...]
 
 The attacks are those of tests/adversarial that are accepted and state the length of their work (`at least ms`). Here
-the work takes `--work-ms`. Each attack is judged right after an honest twin that does the same work, on the suite's
-problem `double`.
+the work takes `--work-ms`. Each attack is judged in turns with an honest twin that does the same work, `--rounds` times
+each and with `--calls` calls, on the suite's problem `double`. In turns because the machine's speed drifts: the same
+call took 579 us, and 624 a minute later.
 
 Prints a table with a row per attack: the honest latency and the attack's latency in us, and the gain. The gain is their
 difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 50 us breaks the
@@ -25,7 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -82,26 +83,29 @@ WAITS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--work-ms", type=float, default=0.5)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     rows = []
     with checkout("cpu", options.calls) as root:
-        twins: dict[str, np.ndarray] = {}
         loops: dict[str, np.ndarray] = {}
         for attack in subjects():
             if not is_measured(attack, "cpu") or (options.names and attack.name not in options.names):
                 continue
             source = shortened(attack, options.work_ms)
             kind = kind_of(source)
-            if kind not in twins:
-                twins[kind] = latencies_us(judged(root, "cpu", honest(kind, options.work_ms)))
-            run = judged(root, "cpu", source)
+            turns = [
+                (judged(root, "cpu", honest(kind, options.work_ms)), judged(root, "cpu", source))
+                for _ in range(options.rounds)
+            ]
+            twin, runs = zip(*turns, strict=True)
+            calls = options.rounds * options.calls
             if kind not in loops:
-                loops[kind] = alone(honest(kind, options.work_ms), options.calls)
-            without = row_alone(loops[kind], alone(source, options.calls))
-            rows.append([attack.name, *row(twins[kind], run, SHARE, BOUND_US), *without])
+                loops[kind] = alone(honest(kind, options.work_ms), calls)
+            without = row_alone(loops[kind], alone(source, calls))
+            rows.append([attack.name, *row(latencies_us(*twin), runs, SHARE, BOUND_US), *without])
             print(rows[-1][0], *rows[-1][1:], flush=True, file=sys.stderr)
     heads = ["attack", "honest us", "attack us", "gain us", "95 % interval", "breaks the rule"]
     print(tabulate(rows, [*heads, "without the judge: honest us", "attack us", "gain us"]))
@@ -190,17 +194,16 @@ def row_alone(honest_us: np.ndarray, attack_us: np.ndarray) -> list[str]:
     return [f"{centre(each):.1f}" for each in (honest_us, attack_us)] + [f"{centre(honest_us) - centre(attack_us):.1f}"]
 
 
-def latencies_us(run: Run) -> np.ndarray:
-    if not run.measurements:
-        return np.empty(0)
-    return np.array([ns / 1e3 for samples in run.measurements[0].samples_ns for ns in samples])
+def latencies_us(*runs: Run) -> np.ndarray:
+    measured = [run.measurements[0].samples_ns for run in runs if run.measurements]
+    return np.array([ns / 1e3 for processes in measured for samples in processes for ns in samples])
 
 
-def row(honest_us: np.ndarray, run: Run, share: float, bound_us: float) -> list[object]:
+def row(honest_us: np.ndarray, runs: Sequence[Run], share: float, bound_us: float) -> list[object]:
     """A row of the table: both latencies, the gain, its interval, and whether it breaks the rule."""
-    attack_us = latencies_us(run)
+    attack_us, unranked = latencies_us(*runs), {run.unranked_because for run in runs} - {None}
     if not attack_us.size or not honest_us.size:
-        return ["", "", "", run.ending.verdict.words, "no"]
+        return ["", "", "", runs[0].ending.verdict.words, "no"]
     honest_mean, attack_mean = centre(honest_us), centre(attack_us)
     generator = np.random.default_rng(0)
     gains = [
@@ -210,8 +213,8 @@ def row(honest_us: np.ndarray, run: Run, share: float, bound_us: float) -> list[
     low, high = np.quantile(gains, (0.025, 0.975)).tolist()
     allowed_us = share * honest_mean + bound_us
     breaks = "YES" if low > allowed_us else "no" if high <= allowed_us else "perhaps"
-    if breaks != "no" and run.unranked_because is not None:
-        breaks += f", unranked: {run.unranked_because}"
+    if breaks != "no" and unranked:
+        breaks += f", unranked: {', '.join(sorted(unranked))}"
     return [f"{honest_mean:.1f}", f"{attack_mean:.1f}", f"{honest_mean - attack_mean:.1f}",
             f"{low:.1f} to {high:.1f}", breaks]  # fmt: skip
 

@@ -29,7 +29,7 @@ from harness.wire.device_arena import CudaMemory, DeviceArena
 from harness.wire.protocol import Channel, ChannelClosed
 from harness.wire.words import Words
 from harness.worker import load
-from harness.worker.calls import Calls, stop
+from harness.worker.calls import Calls, stopper
 from harness.worker.pool import Pool
 from harness.worker.profiled import profiled
 from harness.worker.timers import GpuTimer
@@ -56,7 +56,7 @@ class Worker:
             except BaseException as error:  # the submission may raise SystemExit and KeyboardInterrupt too
                 self._say("failure", load.describe_failure(error, self._path))
             if request.get("sequence") == "awaited" and self._began:
-                stop()
+                stopper()()
             if request["op"] == "quit":
                 return
 
