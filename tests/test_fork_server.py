@@ -8,8 +8,11 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -147,6 +150,21 @@ def test_it_ends_with_the_status_that_it_has(module, text, status):
     with enclosed(module(text)) as (enclosure, _):
         assert enclosure.wait(60) == status
         assert (b"ZeroDivisionError" in enclosure.stdout.read()) == (status == 1)
+
+
+def test_two_threads_may_wait_for_one_process_and_both_are_told(module, monkeypatch):
+    """One awaits the process's answer, the other ends it: its descriptor is closed once."""
+    both, select = threading.Barrier(2), forked.select.select
+
+    def together(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        return select(*arguments)
+
+    monkeypatch.setattr(forked, "select", SimpleNamespace(select=together))
+    with enclosed(module("raise SystemExit(3)")) as (enclosure, _), ThreadPoolExecutor(2) as pool:
+        waits = [pool.submit(enclosure.wait, 60) for _ in range(2)]
+        assert [wait.result() for wait in waits] == [3, 3]
 
 
 def test_killed_it_leaves_nothing_and_the_server_goes_on(module):

@@ -166,6 +166,8 @@ class Forked:
         server.forks.add(self.pid)
         self._ended = os.pidfd_open(self.pid)  # the number stays this process's until its status is collected
         self.returncode: int | None = None
+        # Two threads may wait for one process: that which awaits its answer, and that which ends it.
+        self._waiting, self._closing = threading.Lock(), threading.Lock()
 
     def poll(self) -> int | None:
         """The status as of Popen if it has ended, else None."""
@@ -174,22 +176,29 @@ class Forked:
         return None
 
     def wait(self, timeout: float) -> int:
-        """Wait for the end and return the status. Raises subprocess.TimeoutExpired; InfrastructureError, once, if it
-        ended with its server."""
-        if self.returncode is None:
-            if not select.select([self._ended], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("a forked process", timeout)
-            self.returncode = -signal.SIGKILL  # in case the server cannot tell
-            os.close(self._ended)
-            self._server.forks.discard(self.pid)
-            status = self._server.ask({"op": "collect", "pid": self.pid})["status"]
-            self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+        """Wait for the end and return the status. Raises subprocess.TimeoutExpired, also if another thread waits
+        longer; InfrastructureError, once, if it ended with its server."""
+        if not self._waiting.acquire(timeout=max(timeout, 0)):
+            raise subprocess.TimeoutExpired("a forked process", timeout)
+        try:
+            if self.returncode is None:
+                if not select.select([self._ended], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a forked process", timeout)
+                with self._closing:
+                    self.returncode = -signal.SIGKILL  # in case the server cannot tell
+                    os.close(self._ended)
+                self._server.forks.discard(self.pid)
+                status = self._server.ask({"op": "collect", "pid": self.pid})["status"]
+                self.returncode = os.waitstatus_to_exitcode(status)
+            return self.returncode
+        finally:
+            self._waiting.release()
 
     def send_signal(self, which: signal.Signals) -> None:
-        if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._ended, which)
+        with self._closing:
+            if self.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._ended, which)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
