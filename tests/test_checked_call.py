@@ -79,7 +79,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     kernel = returned if callable(returned) else lambda data: returned
     snapshots = []
     # It would be this process that stops: first before the call, then for the judge to take its snapshot.
-    with mock.patch.object(calls, "stop", lambda: snapshots.append(stage.freeze(call))):
+    with mock.patch.object(calls, "stopper", lambda: lambda: snapshots.append(stage.freeze(call))):
         reply = {
             **worker.between_stops(kernel, request, contextlib.nullcontext, lambda waits: None),
             "interpreted": False,

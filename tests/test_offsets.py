@@ -160,7 +160,7 @@ def test_a_null_call_imports_no_class_of_its_data(sequence, monkeypatch):
     silent = SimpleNamespace(poison=lambda address: None, copy=None, open=lambda turn: None)
     made = calls.Calls("cpu", silent, words=silent)
     made.regions["arena"] = Arena.create(4096)
-    monkeypatch.setattr(calls, "stop", lambda: None)
+    monkeypatch.setattr(calls, "stopper", lambda: lambda: None)
     monkeypatch.setattr(made, "_module", lambda name: pytest.fail(f"{name} was imported"))
     tree, leaves = flatten(Held(torch.zeros(1)), None, (__name__,))
     request = {"null": 1, "turn": 1, "poison": 0, "events": False, "gated": False, "long": False}

@@ -23,7 +23,7 @@ class World:
         self.log = []
         self.poured = lambda: None
         self.transport = CpuTransport()
-        monkeypatch.setattr(calls, "stop", self._stop)
+        monkeypatch.setattr(calls, "stopper", lambda: self._stop)
         monkeypatch.setattr(calls, "_synchronize", lambda: self.log.append("device is done"))
 
     def _stop(self):
