@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -165,9 +166,10 @@ class Forked:
             os.close(stdout)
         server.forks.add(self.pid)
         self._ended = os.pidfd_open(self.pid)  # the number stays this process's until its status is collected
+        weakref.finalize(self, os.close, self._ended)
         self.returncode: int | None = None
         # Two threads may wait for one process: that which awaits its answer, and that which ends it.
-        self._waiting, self._closing = threading.Lock(), threading.Lock()
+        self._collecting = threading.Lock()
 
     def poll(self) -> int | None:
         """The status as of Popen if it has ended, else None."""
@@ -176,29 +178,22 @@ class Forked:
         return None
 
     def wait(self, timeout: float) -> int:
-        """Wait for the end and return the status. Raises subprocess.TimeoutExpired, also if another thread waits
-        longer; InfrastructureError, once, if it ended with its server."""
-        if not self._waiting.acquire(timeout=max(timeout, 0)):
+        """Wait for the end and return the status. Raises subprocess.TimeoutExpired; InfrastructureError, once, if it
+        ended with its server."""
+        if self.returncode is None and not select.select([self._ended], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("a forked process", timeout)
-        try:
+        with self._collecting:
             if self.returncode is None:
-                if not select.select([self._ended], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("a forked process", timeout)
-                with self._closing:
-                    self.returncode = -signal.SIGKILL  # in case the server cannot tell
-                    os.close(self._ended)
+                self.returncode = -signal.SIGKILL  # in case the server cannot tell
                 self._server.forks.discard(self.pid)
                 status = self._server.ask({"op": "collect", "pid": self.pid})["status"]
                 self.returncode = os.waitstatus_to_exitcode(status)
             return self.returncode
-        finally:
-            self._waiting.release()
 
     def send_signal(self, which: signal.Signals) -> None:
-        with self._closing:
-            if self.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._ended, which)
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._ended, which)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

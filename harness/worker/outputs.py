@@ -89,7 +89,7 @@ class Outputs:
             "several": self._several,
             "listed": _type(output) is list,
             "returned": len(self._returned),
-            "outputs": [self._describe(member) | (place if _travels(member) else {}) for member, place in described],
+            "outputs": [self._describe(member) | place for member, place in described],
         }
 
     def _describe(self, output: Any) -> dict[str, Any]:
@@ -105,11 +105,13 @@ class Outputs:
 
     def _place(self, output: Any) -> dict[str, Any]:
         """The place of a plain dense tensor's bytes, which are copied if necessary. {} for anything else."""
-        if _type(output) is not _Tensor or output.layout is not _strided or not self._is_here(output):
+        if _type(output) is not _Tensor or output.dtype not in _TRAVEL or output.layout is not _strided:
+            return {}
+        if not self._is_here(output):
             return {}
         if _is_contiguous(output):
             address, size = _data_ptr(output), output.nbytes
-        elif self._strided and output.dtype in _TRAVEL:
+        elif self._strided:
             place = TensorSpec(dtype_name(output.dtype), tuple(output.shape), 0, _stride(output))
             address, size = _data_ptr(output), place.nbytes
         else:
@@ -129,10 +131,6 @@ class Outputs:
         self._copied[address, size] = offset
         self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return {"offset": offset, "copied": True}
-
-
-def _travels(output: Any) -> bool:
-    return _type(output) is _Tensor and output.dtype in _TRAVEL
 
 
 def _positive(output: Any) -> Any:
