@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+INSTALL = ["install", "-q", "--no-deps", "--no-index", "--ignore-installed"]
+"""This Python may have Podium, which must not pass for that of the environment."""
 
 
 def call(words, folder, check=True, **variables):
@@ -69,7 +71,7 @@ def wheel(build):
 def programs(wheel, tmp_path_factory):
     """bin/ of an environment with nothing but Podium, which nobody can write to."""
     folder, packages = bare_environment(tmp_path_factory.mktemp("installed") / "env")
-    call([*PIP, "--python", folder / "bin" / "python", "install", "-q", "--ignore-installed", "--no-deps", "--no-index", wheel], folder)
+    call([*PIP, "--python", folder / "bin" / "python", *INSTALL, wheel], folder)
     call(["chmod", "-R", "a-w", packages], folder)
     before = listed(packages)
     yield folder / "bin"
@@ -109,8 +111,8 @@ def test_pip_installs_from_the_sdist_what_the_wheel_of_the_checkout_holds(hatchl
     call([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], CHECKOUT, **hatchling)
     (sdist,) = tmp_path.glob("podium-*.tar.gz")
     folder, packages = bare_environment(tmp_path / "env")
-    options = ["-q", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
-    call([*PIP, "--python", folder / "bin" / "python", "install", "--ignore-installed", *options, sdist], tmp_path, **hatchling)
+    options = ["--no-build-isolation", "--no-compile"]
+    call([*PIP, "--python", folder / "bin" / "python", *INSTALL, *options, sdist], tmp_path, **hatchling)
     installed = {path.relative_to(packages).as_posix() for path in (packages / "harness").rglob("*") if path.is_file()}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if name.startswith("harness/")}
