@@ -6,7 +6,7 @@ part of it.
 The attacks are those of tests/adversarial that are accepted and state the length of their work (`at least ms`). Here
 the work takes `--work-ms`. Each attack is judged in turns with an honest twin that does the same work, `--rounds` times
 each and with `--calls` calls, on the suite's problem `double`. In turns because the machine's speed drifts: the same
-call took 579 us, and 624 a minute later.
+call took 579 us, and 624 a minute later (AMD EPYC, 2026-11-29).
 
 Prints a table with a row per attack: the honest latency and the attack's latency in us, and the gain. The gain is their
 difference, with a 95 % interval from resampling the calls. A gain whose interval lies above 5 % + 50 us breaks the

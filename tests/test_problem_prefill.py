@@ -146,10 +146,9 @@ def tile_maxima(data):
     return torch.stack([tile.amax(-1) for tile in scores.split(64, dim=-1)], dim=-1)
 
 
-def test_groups_span_what_the_readme_states_and_a_benchmarks_length_grows():
+def test_a_benchmarks_length_grows_and_shuffled_scores_come_with_each_mask():
     for cases in (PROBLEM.cases, PROBLEM.cpu):
         stated = [case.parameters for case in cases.test]
-        assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 3, 5, 7, 16}
         lengths = {case.parameters["seq_len"] for case in cases.benchmark}
         assert any(p["seq_len"] in lengths and p.get("growth", 0) > 0 for p in stated)
         assert {p["causal"] for p in stated if p.get("scores") == "shuffled"} == {True, False}
@@ -213,7 +212,7 @@ def test_what_a_kernel_may_have_forms_of_its_own_for_meets_in_every_pair(cases):
 
 
 TESTED_GROUPS = {1, 2, 3, 4, 5, 7, 8, 16}
-"""README.md, "What you get and return"."""
+"""As the README states."""
 
 
 @pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])

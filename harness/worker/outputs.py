@@ -26,7 +26,7 @@ _IS_ON: dict[str, Callable[[Any], bool]] = {
     "cpu": torch.Tensor.is_cpu.__get__,  # type: ignore[attr-defined]
     "cuda": torch.Tensor.is_cuda.__get__,  # type: ignore[attr-defined]
 }
-"""With cold caches a CPU takes 15 to 22 us for `tensor.device.type`, and 1 to 2 for these."""
+"""With cold caches a CPU takes 15 to 22 us for `tensor.device.type` (AMD EPYC, 2026-11-30). These take less."""
 _TRAVEL = frozenset(DTYPES.values())
 
 MAX_OUTPUTS = 16
