@@ -275,6 +275,13 @@ class TestWhatAnOutputIs:
         (output,) = world.call(lambda data: returned)["outputs"]
         assert "offset" not in output and output["type"] == "Tensor" and output["shape"] == list(returned.shape)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+    def test_an_output_whose_storage_was_freed_is_not_read(self, world, dtype):
+        freed = torch.ones(3, dtype=dtype)
+        freed.untyped_storage().resize_(0)
+        (output,) = world.call(lambda data: freed)["outputs"]
+        assert output == {"type": "Tensor without memory, because its storage was freed,"}
+
     def test_many_outputs_are_a_wrong_answer_and_no_forgery(self, world):
         """A kernel that returns list(out) by mistake: its reply is checked like any other."""
         reply = world.call(lambda data: [0.0] * 1000)

@@ -89,12 +89,14 @@ class Outputs:
             "several": self._several,
             "listed": _type(output) is list,
             "returned": len(self._returned),
-            "outputs": [self._describe(member) | place for member, place in described],
+            "outputs": [self._describe(member) | (place if _travels(member) else {}) for member, place in described],
         }
 
     def _describe(self, output: Any) -> dict[str, Any]:
         if _type(output) is not _Tensor:
             return {"type": _type(output).__name__[:100].encode("utf-8", "replace").decode()}
+        if output.layout is _strided and self._is_here(output) and output.nbytes and not _data_ptr(output):
+            return {"type": "Tensor without memory, because its storage was freed,"}
         return {
             "type": "Tensor",
             "dtype": dtype_name(output.dtype),
@@ -104,25 +106,24 @@ class Outputs:
         }
 
     def _place(self, output: Any) -> dict[str, Any]:
-        """The place of a plain dense tensor's bytes, which are copied if necessary. {} for anything else."""
-        if _type(output) is not _Tensor or output.dtype not in _TRAVEL or output.layout is not _strided:
-            return {}
-        if not self._is_here(output):
+        """The place of a plain dense tensor's bytes, which are copied if necessary. {} for anything else, and for a
+        tensor without memory. Dtypes are not looked at here: that takes long with cold caches."""
+        if _type(output) is not _Tensor or output.layout is not _strided or not self._is_here(output):
             return {}
         if _is_contiguous(output):
             address, size = _data_ptr(output), output.nbytes
-        elif self._strided:
+        elif self._strided and _travels(output):
             place = TensorSpec(dtype_name(output.dtype), tuple(output.shape), 0, _stride(output))
             address, size = _data_ptr(output), place.nbytes
         else:
             return {}
-        if size and address in self._supplied:
+        if size and not address:  # its storage was freed
+            return {}
+        if self._supplied and size and address in self._supplied:
             return {"offset": self._supplied[address]}
-        for name, arena in self._regions.items():
-            offset = address - arena.address
-            if offset >= 0 and offset + size <= arena.size and offset % ALIGNMENT == 0:
-                return {"region": name, "offset": offset}
-        if (address, size) in self._copied:
+        if self._regions and (region := self._region(address, size)):
+            return region
+        if self._copied and (address, size) in self._copied:
             return {"offset": self._copied[address, size], "copied": True}
         offset, end = self._end, self._end + size
         if end > self._arena.size:
@@ -131,6 +132,18 @@ class Outputs:
         self._copied[address, size] = offset
         self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return {"offset": offset, "copied": True}
+
+    def _region(self, address: int, size: int) -> dict[str, Any] | None:
+        """The place of memory in an arena that the judge has mapped."""
+        for name, arena in self._regions.items():
+            offset = address - arena.address
+            if offset >= 0 and offset + size <= arena.size and offset % ALIGNMENT == 0:
+                return {"region": name, "offset": offset}
+        return None
+
+
+def _travels(output: Any) -> bool:
+    return _type(output) is _Tensor and output.dtype in _TRAVEL
 
 
 def _positive(output: Any) -> Any:
