@@ -1,7 +1,10 @@
 """The first two things a competitor types: a new submission to start from, and what this machine can do."""
 
 import json
+import py_compile
 import shutil
+import sys
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -285,6 +288,31 @@ def test_the_table_keeps_to_its_width_and_ends_with_a_summary():
     assert "  gfx950: pip install ziglang" in lines
     assert lines[-1] == "Nothing can be judged here until this is repaired: torch."
     assert rendered.text(facts[:1], width=80).splitlines()[-1] == "Ready."
+
+
+def test_a_remedy_is_named_once_for_all_that_it_adds():
+    facts = [Fact("gfx942", "none", "missing", "make x"), Fact("a", "b"), Fact("gfx950", "none", "missing", "make x")]
+    assert [line for line in rendered.text(facts, width=80).splitlines() if "make x" in line] == [
+        "  gfx942, gfx950: make x"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "compiled", "state"), [(True, False, "missing"), (True, True, "ok"), (False, False, "ok")]
+)
+def test_python_that_may_not_keep_torch_s_bytecode_is_told_how_to(monkeypatch, tmp_path, forbidden, compiled, state):
+    source = tmp_path / "torch" / "__init__.py"
+    source.parent.mkdir()
+    source.touch()
+    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
+    if compiled:
+        py_compile.compile(str(source))
+    (found,) = doctor._bytecode(spec_from_file_location("torch", source))
+    assert found.state == state and (found.remedy or "").startswith("python3 -m compileall" * (state == "missing"))
+
+
+def test_without_torch_there_is_no_bytecode_to_keep():
+    assert not list(doctor._bytecode(None))
 
 
 def test_a_machine_without_torch_is_looked_at_as_a_processor(toy_root, monkeypatch):

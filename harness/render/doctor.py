@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -22,11 +23,16 @@ def text(facts: Sequence[Fact], width: int | None = None) -> str:
 
 
 def parts(facts: Sequence[Fact], width: int | None = None) -> list[Part]:
+    """A table of `facts`, and below it each remedy once, with the names of what it adds or repairs."""
     columns = width or shutil.get_terminal_size((120, 24)).columns
-    names, states = max(len(fact.name) for fact in facts), max(len(fact.state) for fact in facts)
-    room = max(columns - names - states - _FRAME, NARROWEST)
+    widest, states = max(len(fact.name) for fact in facts), max(len(fact.state) for fact in facts)
+    room = max(columns - widest - states - _FRAME, NARROWEST)
     rows = [[fact.name, fact.state if fact.state != "ok" else "", fact.found] for fact in facts]
-    remedies = [f"  {fact.name}: {fact.remedy}" for fact in facts if fact.state != "ok" and fact.remedy]
+    named = defaultdict[str, list[str]](list)
+    for fact in facts:
+        if fact.state != "ok" and fact.remedy:
+            named[fact.remedy].append(fact.name)
+    remedies = [f"  {', '.join(names)}: {remedy}" for remedy, names in named.items()]
     below = [*(["To install or repair what is missing:", *remedies] if remedies else []), _summary(facts)]
     return [Table(["", "", "found"], rows, below, widths=[None, None, room])]
 
