@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import catalog
 from harness.machine.device import detect
 from harness.sandbox import tiers
+from harness.verbs.verify import verify
 
 TOLERANCE = "close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}"
 FACTORS = {"accepted/exact": 2.0, "accepted/rough": 2.02, "wrong_answer/lenient": 2.02, "wrong_answer/off": 2.4}
@@ -48,6 +50,14 @@ def test_a_control_s_row_says_what_is_due_what_it_got_and_how_much_of_each_toler
     }
     assert "double: 4 controls" in out and "the tolerance rough does not reject wrong_answer/lenient" in out
     assert "the tolerance close does not reject" not in out
+
+
+def test_a_control_that_misses_its_verdict_is_told_before_the_next_is_judged(toy_root, controls):
+    controls(**{f"wrong_answer/{name}": 2.0 for name in "abcd"})
+    problem, said = catalog.load_problem(toy_root, "double"), []
+    next(verify(toy_root, problem, detect(toy_root, "cpu"), said.append))
+    of_first = "double: wrong_answer/a must get wrong answer, but got accepted"
+    assert any(str(line).startswith(of_first) for line in said) and not any("/d must get" in str(line) for line in said)
 
 
 def test_a_control_that_gave_no_answer_has_no_margin(podium, controls):

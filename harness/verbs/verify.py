@@ -73,7 +73,10 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
             run = evaluate(judged_on, submission, device, config, timed=False, threads=1, isolation=isolation)
         judged.append(submission.name)
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
-        return _result(submission.name, due, run, problem)
+        result = _result(submission.name, due, run, problem)
+        for fault in result.faults:  # also at the end, but there may be none
+            narrate(f"{problem.name}: {fault}")
+        return result
 
     # A foreign problem's code can be given time limits only in the main thread.
     in_turn = executor.map if at_once > 1 else map
