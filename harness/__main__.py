@@ -26,7 +26,7 @@ def main() -> int:
         gc.freeze()  # at its end Python collects garbage, which takes a third of a second with torch
         return code
     except KeyboardInterrupt:
-        print("\ninterrupted: the unfinished run is not stored, earlier runs are kept", file=sys.stderr)
+        print("\ninterrupted: what was unfinished is not stored, earlier runs are kept", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
         clear_interrupt_flag()

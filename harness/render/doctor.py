@@ -33,7 +33,9 @@ def parts(facts: Sequence[Fact], width: int | None = None) -> list[Part]:
         if fact.state != "ok" and fact.remedy:
             named[fact.remedy].append(fact.name)
     remedies = [f"  {', '.join(names)}: {remedy}" for remedy, names in named.items()]
-    below = [*(["To install or repair what is missing:", *remedies] if remedies else []), _summary(facts)]
+    needed = any(fact.fatal for fact in facts)
+    above = "To install or repair what is missing:" if needed else "To add what is missing. Judging works without it:"
+    below = [*([above, *remedies] if remedies else []), _summary(facts)]
     return [Table(["", "", "found"], rows, below, widths=[None, None, room])]
 
 

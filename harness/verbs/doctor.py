@@ -125,12 +125,14 @@ def _bytecode(torch: ModuleSpec | None) -> Iterator[Fact]:
         return
     folder = Path(torch.origin).parent
     if Path(util.cache_from_source(torch.origin)).exists():
-        yield Fact("bytecode", "torch's is kept")
+        yield Fact("bytecode", "torch starts from compiled files")
     elif sys.dont_write_bytecode or not os.access(folder, os.W_OK):
         remedy = f"python3 -m compileall -q {folder}, as one who may write there"
-        yield Fact("bytecode", "torch's is not kept: each command compiles it anew, for seconds", "missing", remedy)
+        yield Fact(
+            "bytecode", "is not kept: each command compiles torch anew, for seconds", "missing", remedy
+        )
     else:
-        yield Fact("bytecode", "torch's will be kept by the next command")
+        yield Fact("bytecode", "the next command compiles torch's sources, once")
 
 
 def _device(device: Device) -> Fact:
@@ -200,7 +202,7 @@ def _offline() -> Iterator[Fact]:
         yield Fact("interpreter", error.message, "broken", says_more)
         return
     wrong = found.interpreter
-    yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))
+    yield Fact("interpreter", wrong or "passes its self-test", "broken" if wrong else "ok", _mend(wrong))
     for target in DEFAULT_TARGETS:
         yield Fact(target, f"Triton {found.triton}") if found.triton else Fact(target, "no Triton", "missing")
         yield _inline(target, found.hip_compilers.get(target))
