@@ -384,7 +384,7 @@ class TestStructure:
             ([], "returned a list of 0; it must return one tensor"),
             ((want, want), "returned a tuple of 2; it must return one tensor"),
             (torch.nn.Parameter(want), "a Parameter where a plain"),
-            (want.to_sparse(), "it is"),
+            (want.to_sparse(), "a Tensor of the layout torch.sparse_coo where a plain torch.Tensor is due"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )

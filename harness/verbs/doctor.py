@@ -128,9 +128,7 @@ def _bytecode(torch: ModuleSpec | None) -> Iterator[Fact]:
         yield Fact("bytecode", "torch starts from compiled files")
     elif sys.dont_write_bytecode or not os.access(folder, os.W_OK):
         remedy = f"python3 -m compileall -q {folder}, as one who may write there"
-        yield Fact(
-            "bytecode", "is not kept: each command compiles torch anew, for seconds", "missing", remedy
-        )
+        yield Fact("bytecode", "is not kept: each command compiles torch anew, for seconds", "missing", remedy)
     else:
         yield Fact("bytecode", "the next command compiles torch's sources, once")
 

@@ -80,7 +80,8 @@ class Outputs:
             self._returned = [_dense(member) for member in self._returned]
         elif any(_type(member) is _Tensor and _is_neg(member) for member in self._returned):
             self._returned = [_positive(member) for member in self._returned]
-        self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
+        # One that does not travel must not be copied: the judge counts the places of those that do, one after another.
+        self._places = [self._place(member) if _travels(member) else {} for member in self._returned[:MAX_OUTPUTS]]
 
     def describe(self, output: Any) -> dict[str, Any]:
         """Describe the outputs after `put`, in the form of CallReply."""
@@ -94,14 +95,17 @@ class Outputs:
 
     def _describe(self, output: Any) -> dict[str, Any]:
         if _type(output) is not _Tensor:
-            return {"type": _type(output).__name__[:100].encode("utf-8", "replace").decode()}
-        if output.layout is _strided and self._is_here(output) and output.nbytes and not _data_ptr(output):
-            return {"type": "Tensor without memory, because its storage was freed,"}
+            name = " ".join(_type(output).__name__[:100].encode("utf-8", "replace").decode().split())
+            return {"type": name if name != "Tensor" else "Tensor of another class"}
+        if output.layout is not _strided:
+            return {"type": f"Tensor of the layout {output.layout}"}
+        if self._is_here(output) and output.nbytes and not _data_ptr(output):
+            return {"type": "Tensor without memory of its own"}
         return {
             "type": "Tensor",
             "dtype": dtype_name(output.dtype),
             "shape": list(output.shape),
-            "stride": list(output.stride()) if output.layout is torch.strided else [],
+            "stride": list(output.stride()),
             "device": output.device.type,
         }
 
