@@ -19,9 +19,9 @@ CPU_SHARE, CPU_NS = CPU_BOUND
 """The bound on a CPU: a share plus a time. No call counts with less than CPU_NS there: a shorter one could be made to
 seem to take no time."""
 
-CPU_NS_A_BYTE = 0.1
-"""Time to copy a new output to the judge's memory. A submission that finds this memory and writes there saves it: 1.3
-ms for 16.8 MB (AMD EPYC, 2026-11-22)."""
+CPU_NS_A_BYTE = 0.15
+"""Time to copy a new output to the judge's memory. A submission that finds this memory and writes there saves it: for
+16.8 MB 1.9 ms (1.8 to 2.1), and 2.3 ms (2.1 to 2.5) on a busy machine (AMD EPYC, 2026-11-30)."""
 
 CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
 """Time of the worker's own steps for each output after the first, and for the call of a module. A submission that
