@@ -116,7 +116,7 @@ class Outputs:
             return {}
         if _is_contiguous(output):
             address, size = _data_ptr(output), output.nbytes
-        elif self._strided and _travels(output):
+        elif self._strided:
             place = TensorSpec(dtype_name(output.dtype), tuple(output.shape), 0, _stride(output))
             address, size = _data_ptr(output), place.nbytes
         else:
