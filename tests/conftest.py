@@ -1,6 +1,8 @@
 """Fixtures and hooks of the tests: a miniature checkout with one problem that takes milliseconds, and few samples."""
 
+import contextlib
 import gc
+import importlib
 import os
 import re
 import shutil
@@ -40,6 +42,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Five thousand tests and their imports are not garbage. So collect no garbage until all tests are collected, and never
 # look at them afterwards.
 gc.disable()
+
+# How long an example takes says nothing on a busy machine.
+with contextlib.suppress(ImportError):  # tests that do not use it need not have it
+    hypothesis = importlib.import_module("hypothesis")
+    hypothesis.settings.register_profile("no deadline", deadline=None)
+    hypothesis.settings.load_profile("no deadline")
 
 # A process started in the background ignores Ctrl-C, and so would all its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

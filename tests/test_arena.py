@@ -7,7 +7,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.wire.arena import (
@@ -65,7 +65,6 @@ def same(one, other):
     return one == other
 
 
-@settings(deadline=None)
 @given(data)
 def test_data_survive_the_tree_the_arena_and_json(given_data):
     tree, leaves = flatten((given_data, 1), ["q", "kv"])

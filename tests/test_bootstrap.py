@@ -187,6 +187,7 @@ def test_what_was_installed_has_its_byte_code_but_for_packages_own_tests(install
     assert not any("of_a_newer_python" in name or "test_it" in name for name in compiled)
 
 
+@pytest.mark.slow(ci=True)
 def test_no_network_is_one_sentence_and_leaves_no_stamp(installed):
     _, offline, stamped, _ = installed
     assert offline.returncode == 30

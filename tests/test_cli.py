@@ -787,6 +787,7 @@ def test_a_quick_look_on_a_crowded_machine_says_so_and_what_that_means(podium, t
     assert "not ranked: quick, crowded" in out.splitlines()[-1]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("look", [("--version",), ("--help",), ("leaderboard", "double"), ("problems", "--json")])

@@ -279,6 +279,7 @@ def judged_runs(device="nvidia-h200"):
     return [run for run in runs if run.clock is ClockOwner.JUDGE]
 
 
+@pytest.mark.slow(ci=True)
 def test_the_figures_in_prose_are_those_of_the_published_runs():
     assert not told_figures.missing(), "see bench/told_figures.py"
 
@@ -296,10 +297,12 @@ def test_the_tables_of_the_kernels_are_those_of_the_published_runs():
         assert kernel_table.renewed(page, tables) == page, "make them anew: python bench/kernel_table.py"
 
 
+@pytest.mark.slow(ci=True)
 def test_the_table_of_another_card_is_that_of_the_published_runs():
     assert judged_share.table(judged_share.H100) in PAGES["docs/kernels.md"], "make it anew: bench/judged_share.py"
 
 
+@pytest.mark.slow(ci=True)
 def test_a_published_run_of_another_source_than_the_bundled_file_s_is_marked_on_the_board(copy, capsys):
     """Each file that has a ranked run, held against that run's source."""
 

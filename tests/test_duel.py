@@ -107,6 +107,7 @@ def watched(kept_root):
     return calls
 
 
+@pytest.mark.slow(ci=True)
 def test_after_each_pair_it_is_told_how_long_the_others_are_likely_to_take(kept_root):
     left_s, lines = [], []
     problem = catalog.load_problem(kept_root, "double")

@@ -632,6 +632,7 @@ class TestWhatTaskYmlSays:
         limits = catalog.load_problem(toy_root, str(task)).limits
         assert (limits.test_s, limits.benchmark_s, limits.ranked_s, limits.call_s) == (20, 180, 30, 180)
 
+    @pytest.mark.slow(ci=True)
     def test_calls_that_are_short_each_and_long_together_end_with_a_timeout(self, toy_root, folder):
         source = "import time\ndef custom_kernel(data):\n    time.sleep(2)\n    return data[0].clone()\n"
         problem, path = folder("identity", source)

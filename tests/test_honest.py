@@ -88,6 +88,7 @@ def test_a_product_is_cut_off_13_bits_below_a_large_accumulator():
     assert in_order(queries, keys, other).item() == 28672 + 2
 
 
+@pytest.mark.slow(ci=True)
 def test_rope_dims_first_lose_gain_where_scores_are_moved_and_are_refused():
     (first,) = [way for way in mla_ways.WRONG if "rope dims first" in way.name]
     (last,) = [way for way in mla_ways.HONEST if way.arithmetic is mla_ways.HOPPER_FP8]

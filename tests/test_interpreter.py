@@ -248,6 +248,7 @@ def test_and_and_or_of_scalars_still_short_circuit() -> None:
         assert out.tolist() == [expected] * 4
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_builtin_min_and_max_of_blocks_are_elementwise() -> None:
     x, y = torch.tensor([1.0, -2.0, float("nan"), 4.0]), torch.tensor([0.0, 3.0, 1.0, float("nan")])

@@ -81,6 +81,7 @@ def test_a_name_that_the_package_has_not_is_an_attribute_error():
         harness.evaluat  # noqa: B018
 
 
+@pytest.mark.slow(ci=True)
 def test_a_run_is_what_a_run_file_holds(root):
     run = evaluate("double", RIGHT, "cpu", FEW, root=root)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending

@@ -133,11 +133,13 @@ OTHERS = [
 SLOW_OTHERS = [pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS[4:]]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(("problem", "control"), [*OTHERS[:4], *SLOW_OTHERS], ids=map("/".join, OTHERS))
 def test_what_is_wrong_otherwise_is_called_nothing(recognised, problem, control):
     assert recognised(problem, kernel_of(problem, control)) == {}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("problem", BUNDLED)
 def test_each_mistake_has_outputs_of_the_due_shapes_and_what_is_right_is_none(recognised, dealt, problem, monkeypatch):
     seen = set()
@@ -438,6 +440,7 @@ KEEPS = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
 def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognised, keeps):
     def kernel(data):

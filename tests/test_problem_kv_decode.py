@@ -671,6 +671,7 @@ def test_a_model_can_prefill_and_decode_from_an_empty_cache():
     torch.testing.assert_close(out.double(), attention(q, k, v, causal=True), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_agrees_with_sdpa_to_1e_4():
     """The acceptance criterion of the specification, on a cache of ragged lengths."""

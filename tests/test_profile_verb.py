@@ -192,12 +192,14 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_the_operators_of_uneven_calls_take_no_more_than_a_call_does(toy_root, mine):
     mine.write_text(UNEVEN)
     found = profile(toy_root, mine, detect(toy_root, "cpu"))
     assert 0 < found.total_ns <= found.call_ns
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", ["hip", "triton"])
 def test_kernels_that_a_processor_does_not_run_are_not_profiled_here_and_the_emulator_is_named(
     toy_root, mine, capsys, in_triton, kind

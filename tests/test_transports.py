@@ -227,6 +227,7 @@ for size in (512, 3000, 40_000, 200_000, 1 << 20, 31 << 20):
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_what_torch_gives_for_empty_memory_is_poison_at_every_size_from_the_first_call_on():
     """Where the C library took new memory of the system, every byte would be zero. It keeps some bytes for itself."""
     done = subprocess.run([sys.executable, "-c", FILLED], capture_output=True, text=True, check=True, cwd=ROOT)

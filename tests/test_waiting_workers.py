@@ -97,6 +97,7 @@ ATTEMPTS = """
 CALLS = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_send_signal")
 
 
+@pytest.mark.slow(ci=True)
 def test_a_running_submission_reaches_no_worker_that_waits_nor_the_first_process_of_its_namespace(isolation):
     problem = catalog.load_problem(ROOT, "kv_decode")
     with ExitStack() as stack:

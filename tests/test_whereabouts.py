@@ -84,6 +84,7 @@ def test_who_is_gone_or_says_nothing_is_nowhere():
     where.close()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", HANGS)
 def test_a_call_over_the_limit_is_told_with_the_line_where_it_was(toy_root, limited, kind):
     source, name, lines, outer = HANGS[kind]
