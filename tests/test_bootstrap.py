@@ -197,6 +197,7 @@ def test_no_network_is_one_sentence_and_leaves_no_stamp(installed):
     assert not stamped
 
 
+@pytest.mark.slow(ci=True)
 def test_a_second_run_says_and_installs_nothing(ready, bare_python):
     result = install(ready, bare_python, ready)
     assert (result.returncode, result.stderr) == (0, "")

@@ -114,6 +114,7 @@ def test_a_right_answer_without_a_kernel_of_its_own_is_accepted_and_nothing_is_c
     assert "rows=3 cols=5" in out and "rows=4 cols=8" in out
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("words", "cases"),
     [

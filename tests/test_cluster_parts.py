@@ -816,6 +816,7 @@ def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root
     assert len(told) == 1 and "it is judged anew when a cluster answers" in told[0]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_process_of_ray_s_that_is_stopped_is_a_lost_cluster_and_not_waited_for_for_ever(
     toy_root, request_of, monkeypatch, patient

@@ -62,12 +62,10 @@ def corruption(name):
     return found
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("tolerance", "name", "strength", "cache"),
-    [
-        pytest.param(*named, "fp8 cache", marks=pytest.mark.slow(ci=True) if at % 2 else [])
-        for at, named in enumerate(NAMED_WRONG)
-    ]
+    [(*named, "fp8 cache") for named in NAMED_WRONG]
     + [
         pytest.param(*named, "mxfp4 cache", marks=pytest.mark.slow if at % 4 else [])
         for at, named in enumerate(NAMED_WRONG)

@@ -146,6 +146,7 @@ def test_both_get_the_same_inputs_and_every_call_others(told):
     assert len(sums) >= 6 and len(set(sums)) == len(sums)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [

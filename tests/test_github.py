@@ -190,6 +190,7 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("options", [(), pytest.param(("--json",), marks=pytest.mark.slow)])
 def test_a_hostile_submission_commands_nothing(toy_root, forking, options):
     name = "::warning ##[group]x::"

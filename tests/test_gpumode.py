@@ -111,7 +111,13 @@ def with_benchmarks_checked(problem):
     return problem.only([*cases.test, *cases.benchmark], [])
 
 
-@pytest.mark.parametrize(("folder", "solution"), TABLE, ids=["/".join(each) for each in TABLE])
+@pytest.mark.parametrize(
+    ("folder", "solution"),
+    [
+        pytest.param(*each, id="/".join(each), marks=pytest.mark.slow(ci=True) if at % 2 else [])
+        for at, each in enumerate(TABLE)
+    ],
+)
 def test_a_solution_gets_the_verdict_that_it_is_due(toy_root, folder, solution):
     problem = with_benchmarks_checked(catalog.load_problem(toy_root, str(FOLDERS / folder)))
     run = judge(toy_root, problem, FOLDERS / folder / "solutions" / f"{solution}.py", timed=False)

@@ -257,6 +257,7 @@ def test_builtin_min_and_max_of_blocks_are_elementwise() -> None:
     assert out.tolist() == [0, -2, 1, 4, 1, 3, 1, 4, 5, 5, 5, 5]
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_loop_bounds_may_be_known_at_run_time_only() -> None:
     x, out = torch.arange(8.0), torch.empty(1)

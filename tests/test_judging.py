@@ -573,6 +573,7 @@ def custom_kernel(data):
 RAISE, EXIT, RIGHT = "raise KeyError('first')", "raise SystemExit(3)", "pass"
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("first", "second", "verdicts"),
     [

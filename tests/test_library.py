@@ -92,6 +92,7 @@ def test_a_run_is_what_a_run_file_holds(root):
     assert not (root / "results" / "local").exists()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_profile_has_the_operators_of_every_benchmark_case_and_no_score(root):
     run = evaluate("double", RIGHT, "cpu", "profile", root=root)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
@@ -155,6 +156,7 @@ def however_workers_start(request, root):
     close()
 
 
+@pytest.mark.slow(ci=True)
 def test_each_call_judges_its_own_source_though_the_process_and_its_worker_are_kept(however_workers_start):
     root = however_workers_start
     pids, verdicts = set(), []

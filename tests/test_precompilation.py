@@ -148,6 +148,7 @@ BUILDS = """
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_a_build_that_was_ended_with_its_process_holds_no_later_one_up(precompilation):
     one = precompilation(BUILDS, count=1)
     one.made.begin()

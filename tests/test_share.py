@@ -99,6 +99,7 @@ def test_on_a_cpu_nobody_keeps_a_device_s_memory_and_the_worker_goes_on(worker):
     assert subject.call()[0] is Verdict.ACCEPTED
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("hog", ["second", "first", None])
 @pytest.mark.parametrize(
     "who_runs_out",
