@@ -293,6 +293,7 @@ def test_links_pipes_second_names_strange_names_and_large_files_are_left(tmp_pat
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "printed",
     [

@@ -702,6 +702,7 @@ def without(monkeypatch, tmp_path_factory, *packages):
     monkeypatch.setattr(enclosure, "_clean_environment", poorer)
 
 
+@pytest.mark.slow(ci=True)
 def test_without_any_compiler_the_last_line_names_the_command_that_brings_one(podium, monkeypatch, tmp_path_factory):
     without(monkeypatch, tmp_path_factory, "ziglang")
     code, out, _ = podium(HIP, "--target", "gfx942")
@@ -863,6 +864,7 @@ def finished(a_program):
     return run
 
 
+@pytest.mark.slow(ci=True)
 def test_what_a_process_prints_is_read_and_more_wait_than_there_is_room_for(finished):
     found = finished("import sys\nprint(sys.argv[1])\n", limit=2, count=5)
     assert {name: one.printed for name, one in found.items()} == {f"job{n}": f"{n}\n" for n in range(5)}

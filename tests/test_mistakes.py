@@ -340,6 +340,7 @@ def test_an_mxfp4_cache_that_is_decoded_wrongly_is_told_how(recognised, words, r
     assert all(f"as if {words}" in said for said in found.values()), found
 
 
+@pytest.mark.slow(ci=True)
 def test_a_maximum_that_is_not_subtracted_is_named_in_each_case_with_large_scores(recognised):
     found = recognised("kv_decode", kernel_of("kv_decode", "wrong_answer/no_maximum_subtracted"))
     words = "as if the row's maximum were not subtracted: exp overflows at scores above 88"

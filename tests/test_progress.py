@@ -98,6 +98,7 @@ def test_a_name_is_put_before_a_line_and_into_a_step():
     assert [(step.who, step.done) for step in told.steps] == [("mine", 1), ("mine 3/10", 2)]
 
 
+@pytest.mark.slow(ci=True)
 def test_of_several_files_it_is_told_which_one_is_judged_and_how_long_the_rest_may_take(podium, toy_root):
     files = [str(submit(toy_root, name, f"{HONEST}# {name}\n")) for name in ("one", "two", "three")]
     _, _, err = podium("eval", "double", *files, "--quick")

@@ -853,6 +853,7 @@ def test_it_opens_from_disk_without_a_word_or_a_request(opened, board_file):
     assert page.evaluate("typeof pwned") == "undefined"
 
 
+@pytest.mark.slow(ci=True)
 def test_no_other_script_would_be_obeyed_and_nothing_fetched(opened):
     page = opened()
     page.evaluate("""() => {

@@ -588,6 +588,7 @@ HIDDEN_MEMORY = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a mapped file that nobody has open")
 @pytest.mark.parametrize("kind", HIDDEN_MEMORY)
 def test_memory_that_is_in_no_open_file_and_no_page_counts_as_well(isolation, monkeypatch, kind):

@@ -283,6 +283,7 @@ def test_no_verb_but_serve_imports_fastapi():
     assert done.stdout == "False False\n"
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("answer", ["{}", "[1]", "null", '"x"', '[{"name": "a"}]', "<html>", ""])
 def test_a_server_that_is_not_podiums_is_said_to_be_another(podium, file, monkeypatch, answer):
     class Other(BaseHTTPRequestHandler):
