@@ -197,7 +197,7 @@ def test_no_network_is_one_sentence_and_leaves_no_stamp(installed):
     assert not stamped
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_second_run_says_and_installs_nothing(ready, bare_python):
     result = install(ready, bare_python, ready)
     assert (result.returncode, result.stderr) == (0, "")
@@ -392,7 +392,7 @@ def test_where_pip_has_places_of_its_own_it_takes_torch_from_them(machine, name,
     assert machine(**{name: ""}), "pip ignores an empty variable"
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_torch_for_cpus_comes_from_its_own_index_and_all_else_from_where_pip_takes_it(tmp_path, bare_python, wheels):
     checkout, index = write_checkout(tmp_path / "checkout"), tmp_path / "index"
     (index / "torch").mkdir(parents=True)

@@ -895,7 +895,7 @@ for step in range({steps}):
 """
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_process_that_waits_for_a_processor_and_gets_on_is_not_stopped(finished, monkeypatch):
     monkeypatch.setattr("harness.compile.processes.TIMEOUT_S", 2.5)
     found = finished(STEPS.format(steps=14, work="time.sleep(0.3)"))["job0"]

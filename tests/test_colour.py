@@ -86,7 +86,7 @@ def shown_on_a_terminal(words: list[str], **environment: str) -> str:
     return printed.decode()
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_eval_and_replay_colour_their_verdict_on_a_terminal(toy_root, forking):
     wrong, honest = (str(submit(toy_root, name, text)) for name, text in (("wrong", WRONG), ("honest", HONEST)))
     evaluation = ["eval", "double", wrong, "--device", "cpu"]

@@ -238,7 +238,7 @@ def test_a_file_that_is_no_calibration_is_one_sentence(toy_root, text):
         calibration.noise(toy_root, here, 8)
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "told"), [(3, True), (1, False)])
 def test_a_duel_that_is_interrupted_says_what_its_whole_pairs_say(podium, toy_root, roomy, monkeypatch, at, told):
     """Ctrl-C in the middle of a pair, of which nothing is kept."""

@@ -217,7 +217,7 @@ def test_facts_titles_and_words_fit_a_narrow_terminal_and_commands_stay_whole(mo
     assert "clock   the judge's" in lines
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 def test_every_published_run_is_shown_no_wider_than_the_terminal(monkeypatch, capsys, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

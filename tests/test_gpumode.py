@@ -113,10 +113,7 @@ def with_benchmarks_checked(problem):
 
 @pytest.mark.parametrize(
     ("folder", "solution"),
-    [
-        pytest.param(*each, id="/".join(each), marks=pytest.mark.slow(ci=True) if at % 2 else [])
-        for at, each in enumerate(TABLE)
-    ],
+    [pytest.param(*each, id="/".join(each), marks=pytest.mark.slow if at % 2 else []) for at, each in enumerate(TABLE)],
 )
 def test_a_solution_gets_the_verdict_that_it_is_due(toy_root, folder, solution):
     problem = with_benchmarks_checked(catalog.load_problem(toy_root, str(FOLDERS / folder)))
@@ -638,7 +635,7 @@ class TestWhatTaskYmlSays:
         limits = catalog.load_problem(toy_root, str(task)).limits
         assert (limits.test_s, limits.benchmark_s, limits.ranked_s, limits.call_s) == (20, 180, 30, 180)
 
-    @pytest.mark.slow(ci=True)
+    @pytest.mark.slow
     def test_calls_that_are_short_each_and_long_together_end_with_a_timeout(self, toy_root, folder):
         source = "import time\ndef custom_kernel(data):\n    time.sleep(2)\n    return data[0].clone()\n"
         problem, path = folder("identity", source)

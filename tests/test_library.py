@@ -92,7 +92,7 @@ def test_a_run_is_what_a_run_file_holds(root):
     assert not (root / "results" / "local").exists()
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_profile_has_the_operators_of_every_benchmark_case_and_no_score(root):
     run = evaluate("double", RIGHT, "cpu", "profile", root=root)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending

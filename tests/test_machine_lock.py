@@ -174,7 +174,7 @@ def test_on_processors_an_evaluation_tells_who_waits_how_long_its_own_timing_tak
     assert notes and all(0 < seconds < run.duration_s for seconds in notes)
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_on_a_gpu_the_note_is_of_all_files_once_it_is_known_how_long_one_takes(folder, notes, evaluated, as_on_a_gpu):
     first, _, _ = evaluated(3)
     assert notes[0] == pytest.approx(2 * first.duration_s)  # of the first file nothing is known of the others

@@ -254,7 +254,7 @@ def test_a_softmax_scale_that_is_off_by_two_per_cent_is_called_so(recognised):
     assert found and all("the softmax scale were 2 % too large" in said for said in found.values()), found
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", [64, 128])
 def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
     def kernel(data):
@@ -267,7 +267,7 @@ def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
     assert found and all(said.startswith(words) for said in found.values()), found
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reading",
     ["mxfp4_keys_and_queries", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp8_a8w8", "mxfp4_keys"))],
@@ -315,7 +315,7 @@ MISREAD = {
 }
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rope_too", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["all dims", "latent dims"]
 )
@@ -441,7 +441,7 @@ KEEPS = {
 }
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
 def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognised, keeps):
     def kernel(data):
@@ -460,7 +460,7 @@ def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognise
     assert len(found) > 8 and all(KEEPS[keeps] in said for said in found.values()), found
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     ["new ones apart", *(pytest.param(f, marks=pytest.mark.slow) for f in ("in one go", "new ones apart and right"))],
@@ -517,7 +517,7 @@ def reading_behind(data, more, masked_scores):
     return out
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_slot_too_many_and_slots_without_a_mask_are_named(recognised):
     one = recognised("kv_decode", lambda data: reading_behind(data, lambda n: n + (n % 64 > 0), masked_scores=False))
     assert sum("one slot behind seq_lens counted as a key" in said for said in one.values()) > 2, one

@@ -385,7 +385,7 @@ def test_a_submission_that_fails_ends_with_the_verdict_s_code(toy_root, mine, ca
         assert "\n  case " in err and "build/profiles" not in err
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_file_that_fails_does_not_wait_for_the_processors_and_one_that_does_not_leaves_nothing_of_its_trial(
     toy_root, mine, monkeypatch
 ):

@@ -95,7 +95,7 @@ def scene(server):
     return [*pages, "/nothing"]
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("width", [1200, pytest.param(390, marks=pytest.mark.slow)])
 def test_tab_reaches_everything_in_the_order_of_the_page_and_shows_where_it_is(server, opened, width):
     addresses = scene(server)
     page = opened(width)
@@ -113,7 +113,7 @@ def test_tab_reaches_everything_in_the_order_of_the_page_and_shows_where_it_is(s
         assert focus(page)["body"] or focus(page)["name"] == due[0], address  # nothing holds the focus
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("width", [1200, pytest.param(390, marks=pytest.mark.slow)])
 def test_in_the_head_the_focus_never_goes_up_the_page(server, opened, width):
     page = opened(width)
     page.goto(server.url)

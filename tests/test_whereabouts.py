@@ -61,7 +61,7 @@ def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
     assert not is_kernel("tuned", tmp_path / "gone.py")
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_a_time_out_in_an_interpreted_kernel_says_so_and_sends_nobody_below_the_smallest_case(
     toy_root, limited, in_triton
 ):
@@ -106,7 +106,7 @@ def test_an_import_over_the_limit_is_told_with_its_line(toy_root, limited):
     assert run.ending.message == "loading took longer than the limit of 10 s; it was in <module> (line 2)"
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_one_that_will_not_say_where_it_is_gets_its_verdict_all_the_same(toy_root, limited):
     limited(call_s=1)
     deaf = "import signal, time\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\n"
