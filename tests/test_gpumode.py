@@ -113,7 +113,10 @@ def with_benchmarks_checked(problem):
 
 @pytest.mark.parametrize(
     ("folder", "solution"),
-    [pytest.param(*each, id="/".join(each), marks=pytest.mark.slow if at % 2 else []) for at, each in enumerate(TABLE)],
+    [
+        pytest.param(*each, id="/".join(each), marks=pytest.mark.slow(ci=True) if at % 2 else [])
+        for at, each in enumerate(TABLE)
+    ],
 )
 def test_a_solution_gets_the_verdict_that_it_is_due(toy_root, folder, solution):
     problem = with_benchmarks_checked(catalog.load_problem(toy_root, str(FOLDERS / folder)))

@@ -34,7 +34,7 @@ def test_no_honest_arithmetic_of_mla_is_refused():
     assert [way.name for way in mla_ways.HONEST if standings[way.name].rejected(way.tolerance)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", ["kv_decode", "prefill", "fmha", "kv_replicate"])
 def test_no_accepted_control_and_no_rounding_is_refused(name):
     rejected = standings_of(name, honest.honest)

@@ -256,7 +256,7 @@ def test_bf16_add_sub_and_mul_round_once_to_nearest_even() -> None:
     assert_same(run_binary("mul"), a * b)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_bf16_division_is_done_in_fp32() -> None:
     a, b = pairs()

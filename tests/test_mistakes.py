@@ -270,7 +270,7 @@ def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "reading",
-    ["mxfp4_keys_and_queries", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp8_a8w8", "mxfp4_keys"))],
+    ["mxfp4_keys_and_queries", "fp8_a8w8", "mxfp4_keys"],
 )
 @pytest.mark.parametrize(
     ("kept", "words"),
@@ -316,9 +316,7 @@ MISREAD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "rope_too", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["all dims", "latent dims"]
-)
+@pytest.mark.parametrize("rope_too", [True, False], ids=["all dims", "latent dims"])
 @pytest.mark.parametrize("words", MISREAD)
 def test_an_mxfp4_cache_that_is_decoded_wrongly_is_told_how(recognised, words, rope_too):
     table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -463,7 +461,7 @@ def test_what_prefill_does_not_rescale_when_the_maximum_rises_is_named(recognise
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
-    ["new ones apart", *(pytest.param(f, marks=pytest.mark.slow) for f in ("in one go", "new ones apart and right"))],
+    ["new ones apart", "in one go", "new ones apart and right"],
 )
 @pytest.mark.parametrize("keeps", KEEPS, ids=" and ".join)
 def test_what_kv_decode_does_not_rescale_is_named_however_the_new_keys_are_taken(recognised, keeps, form):
