@@ -3,16 +3,17 @@
 Idea. Decoding reads every cached key and value once and does little with them, so all that counts is to keep the whole
 memory system busy and to read nothing twice.
 
-  attend_split    grid (B * Hkv, splits, row tiles): one program attends with one tile of rows to one stretch of the
+  attend_split    grid (B, Hkv, splits * row tiles): one program attends with one tile of rows to one stretch of the
                   L + Sq keys of one KV head: its new keys, which it also writes to their slots, are loaded first and
                   attended to last, its cached ones in between. Leaves a normalised partial output and the log2 of its
                   softmax denominator, or, where the keys are not split, the output.
-  merge_splits    grid (B * Hkv, row tiles): weighs the partial outputs together, and advances seq_lens.
+  merge_splits    grid (B * Hkv, row tiles, dim tiles): weighs the partial outputs together, and advances seq_lens.
   advance_lengths where there is nothing to merge.
 
 Rows. The G = Hq / Hkv query heads that share a KV head, times Sq positions, are the rows of one tile (row r is head
-r % G, position r // G), so that keys and values are read once for all of them. Tiles are 16 rows (the least tl.dot
-takes) to 64, or 32 and 16 in float32 from D = 128 on; more rows than that read the keys again, from L2.
+r // Sq, position r % Sq), so that keys and values are read once for all of them. Up to 32 rows go in tiles of 16 (the
+least tl.dot takes), more in tiles of 64, or of as many as fit beside the keys. float32 takes 16, except at D = 128 on
+CUDA. Every tile after the first reads the keys again, from L2.
 
 Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Blocks are small
 for an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
@@ -35,6 +36,9 @@ Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory ban
 and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel. docs/kernels.md
 has what was measured.
 
+Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes.
+A model that meets many shapes seldom waits for a compiler, and the kernels are as fast.
+
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """
 
@@ -45,8 +49,9 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
-MERGE_ELEMENTS = 8192  # of all splits together, a program
+MERGED_SPLITS = (16, MAX_SPLITS)  # that a program of the merge has room for
 TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
+FEW_ROWS = 32  # up to which tiles are of 16 rows; two of them read the keys twice, but split them less
 CPU_SPLITS = 2  # interpreted programs cost milliseconds each; two splits still need merging
 
 
@@ -155,12 +160,11 @@ def decode(
     """All tensors contiguous; the caller has seen to it that an append fits."""
     batch, q_heads, q_len, head_dim = q.shape
     kv_heads, slots = k_cache.shape[1:3]
-    group = q_heads // kv_heads
-    rows = group * q_len
+    rows = q_heads // kv_heads * q_len
     block_d = max(16, triton.next_power_of_2(head_dim))
     own_block_n, own_stages = choose_keys(q, block_d)
     block_n = block_n or own_block_n
-    block_m = max(16, triton.next_power_of_2(min(rows, most_rows(block_d * q.element_size(), block_n))))
+    block_m = 16 if rows <= FEW_ROWS else most_rows(q, block_d, block_n)
     row_tiles = triton.cdiv(rows, block_m)
     splits = choose_splits(q, batch * kv_heads * row_tiles, triton.cdiv(slots + q_len, block_n), per_multiprocessor)
     early = starts_early(q.device)
@@ -171,7 +175,7 @@ def decode(
     if splits > 1:
         partial = torch.empty((batch * kv_heads, splits, rows, head_dim), dtype=torch.float32, device=q.device)
         lse = torch.empty((batch * kv_heads, splits, rows), dtype=torch.float32, device=q.device)
-    attend_split[(batch * kv_heads, splits, row_tiles)](
+    attend_split[(batch, kv_heads, splits * row_tiles)](
         q,
         k_new,
         v_new,
@@ -183,38 +187,36 @@ def decode(
         LOG2_E / head_dim**0.5,
         slots,
         q_len,
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        D=head_dim,
+        rows,
+        splits,
+        head_dim,
+        is_causal,
+        update_cache,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_D=block_d,
         BLOCK_NEW=block_n if q_len > 16 else 16,
         FEW_NEW=q_len <= 16,
-        CAUSAL=is_causal,
-        APPEND=update_cache,
         ONE_SPLIT=splits == 1,
         DEPENDENT=early,
         num_warps=4,
         num_stages=num_stages or own_stages,
     )
     if splits > 1:
-        block_s = triton.next_power_of_2(splits)
-        block_r = max(1, min(triton.next_power_of_2(rows), MERGE_ELEMENTS // (block_s * block_d)))
-        merge_splits[(batch * kv_heads, triton.cdiv(rows, block_r))](
+        merged = choose_merge(q.device, splits, rows, block_d)
+        grid = (batch * kv_heads, triton.cdiv(rows, merged["BLOCK_R"]), triton.cdiv(head_dim, merged["BLOCK_D"]))
+        merge_splits[grid](
             partial,
             lse,
             out,
             seq_lens,
             splits,
             q_len,
-            KV_HEADS=kv_heads,
-            GROUP=group,
-            D=head_dim,
-            BLOCK_R=block_r,
-            BLOCK_S=block_s,
-            BLOCK_D=block_d,
-            APPEND=update_cache,
+            rows,
+            kv_heads,
+            head_dim,
+            update_cache,
+            **merged,
             **follower,
         )
     elif update_cache:
@@ -224,16 +226,24 @@ def decode(
 
 def choose_keys(q, block_d):
     """Keys of a tile, and stages of the pipeline that loads them."""
-    on_hip = torch.version.hip is not None and q.is_cuda
-    is_cdna = on_hip and torch.cuda.get_device_properties(q.device).warp_size == 64
-    key_bytes = 16384 if is_cdna else 8192
-    return max(16, min(64, key_bytes // (block_d * q.element_size()))), 2 if on_hip else 3
+    key_bytes = 16384 if is_cdna(q) else 8192
+    return max(16, min(64, key_bytes // (block_d * q.element_size()))), 2 if on_hip(q) else 3
 
 
-def most_rows(row_bytes, block_n):
+def most_rows(q, block_d, block_n):
     """Rows of a tile: 64, or fewer where their queries would not fit beside a tile of keys and one of values."""
-    room = TILES_BYTES // row_bytes - 2 * block_n
+    if q.dtype == torch.float32 and (block_d < 128 or on_hip(q)):
+        return 16  # more would be slower on Hopper, and take seconds to compile for AMD's chips
+    room = TILES_BYTES // (block_d * q.element_size()) - 2 * block_n
     return max(16, min(64, 1 << max(room, 1).bit_length() - 1))
+
+
+def on_hip(q):
+    return torch.version.hip is not None and q.is_cuda
+
+
+def is_cdna(q):
+    return on_hip(q) and torch.cuda.get_device_properties(q.device).warp_size == 64
 
 
 def starts_early(device):
@@ -249,7 +259,16 @@ def choose_splits(q, programs, blocks, per_multiprocessor):
     return max(1, min(wanted // programs, blocks, MAX_SPLITS))
 
 
-@triton.jit
+def choose_merge(device, splits, rows, block_d):
+    """Rows, splits and dims that a program merges. On a GPU there are few choices, whatever the shape: each is a kernel
+    to compile."""
+    if device.type == "cpu":
+        return {"BLOCK_R": triton.next_power_of_2(rows), "BLOCK_S": triton.next_power_of_2(splits), "BLOCK_D": block_d}
+    block_s = next(size for size in MERGED_SPLITS if size >= splits)
+    return {"BLOCK_R": 4 if block_s < MAX_SPLITS else 1, "BLOCK_S": block_s, "BLOCK_D": 128}
+
+
+@triton.jit(do_not_specialize=["slots", "q_len", "rows", "splits", "causal", "update"])
 def attend_split(
     q_ptr,  # [B, Hq, Sq, D]
     k_new_ptr,  # [B, Hkv, Sq, D]
@@ -257,44 +276,45 @@ def attend_split(
     k_cache_ptr,  # [B, Hkv, slots, D]
     v_cache_ptr,
     seq_lens_ptr,  # [B]
-    out_ptr,  # [B * Hkv, splits, GROUP * Sq, D] float32; with one split [B, Hq, Sq, D] of q's dtype
-    lse_ptr,  # [B * Hkv, splits, GROUP * Sq] float32, in units of log2; -inf where no key was seen
+    out_ptr,  # [B * Hkv, splits, G * Sq, D] float32; with one split [B, Hq, Sq, D] of q's dtype
+    lse_ptr,  # [B * Hkv, splits, G * Sq] float32, in units of log2; -inf where no key was seen
     scale,  # log2(e) / sqrt(D)
     slots,
     q_len,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    D: tl.constexpr,
+    rows,  # G * Sq
+    splits,
+    D,
+    causal,
+    update,  # write the new keys and values to the caches
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_NEW: tl.constexpr,
     FEW_NEW: tl.constexpr,  # Sq is at most BLOCK_NEW
-    CAUSAL: tl.constexpr,
-    APPEND: tl.constexpr,
     ONE_SPLIT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     if DEPENDENT:
         # The merge may take its place on the device now: it waits there for this kernel's end.
         tl.extra.cuda.gdc_launch_dependents()
-    pair = tl.program_id(0).to(tl.int64)  # batch * KV_HEADS + KV head; int64: caches pass 2^31 elements
-    split = tl.program_id(1)
-    tile = tl.program_id(2)
-    length = tl.load(seq_lens_ptr + pair // KV_HEADS).to(tl.int32)
+    # Everything waits for the length: it is asked for first, and no division comes before it.
+    length = tl.load(seq_lens_ptr + tl.program_id(0)).to(tl.int32)
+    pair = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)  # int64: caches pass 2^31 elements
+    split = tl.program_id(2) % splits
+    tile = tl.program_id(2) // splits
 
-    stretch = tl.cdiv(tl.cdiv(length + q_len, tl.num_programs(1)), BLOCK_N) * BLOCK_N
+    stretch = tl.cdiv(tl.cdiv(length + q_len, splits), BLOCK_N) * BLOCK_N
     begin = split * stretch
     end = tl.minimum(begin + stretch, length + q_len)
 
     row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    is_row = row < GROUP * q_len
-    position = row // GROUP
+    is_row = row < rows
+    last_new = tl.where(causal != 0, row % q_len, q_len)  # the last new key that a row sees
     dim = tl.arange(0, BLOCK_D)
     is_dim = dim < D
     n = tl.arange(0, BLOCK_N)
-    q_offset = (row % GROUP * q_len + position)[None, :] * D + dim[:, None]
-    q_ptr += pair * GROUP * q_len * D
+    q_offset = row[None, :] * D + dim[:, None]
+    q_ptr += pair * rows * D
     q = tl.load(q_ptr + q_offset, mask=is_row[None, :] & is_dim[:, None], other=0.0)
 
     acc = tl.zeros([BLOCK_D, BLOCK_M], tl.float32)
@@ -317,7 +337,7 @@ def attend_split(
         new_mask = is_new[:, None] & is_dim[None, :]
         k_new = tl.load(k_new_ptr + new_offset, mask=new_mask, other=0.0)
         v_new = tl.load(v_new_ptr + new_offset, mask=new_mask, other=0.0)
-        if APPEND:
+        if update:
             append(k_cache_ptr, v_cache_ptr, k_new, v_new, length + new, slots, dim, new_mask & (tile == 0), D)
 
     for start in range(begin, cached_end, BLOCK_N):
@@ -330,9 +350,7 @@ def attend_split(
 
     if FEW_NEW:
         if new_end > 0:
-            seen = is_new[:, None]
-            if CAUSAL:
-                seen = seen & (new[:, None] <= position[None, :])
+            seen = is_new[:, None] & (new[:, None] <= last_new[None, :])
             acc, m, l = attend_block(q, k_new, v_new, seen, scale, acc, m, l)
     else:
         for start in range(new_begin, new_end, BLOCK_NEW):
@@ -341,11 +359,9 @@ def attend_split(
             mask = is_new[:, None] & is_dim[None, :]
             k = tl.load(k_new_ptr + offset, mask=mask, other=0.0)
             v = tl.load(v_new_ptr + offset, mask=mask, other=0.0)
-            if APPEND:
+            if update:
                 append(k_cache_ptr, v_cache_ptr, k, v, length + start + new, slots, dim, mask & (tile == 0), D)
-            seen = is_new[:, None]
-            if CAUSAL:
-                seen = seen & (start + new[:, None] <= position[None, :])
+            seen = is_new[:, None] & (start + new[:, None] <= last_new[None, :])
             acc, m, l = attend_block(q, k, v, seen, scale, acc, m, l)
 
     saw_any = l > 0
@@ -353,18 +369,18 @@ def attend_split(
     acc = acc / l[None, :]
     out_mask = is_row[None, :] & is_dim[:, None]
     if ONE_SPLIT:
-        out_ptr += pair * GROUP * q_len * D
+        out_ptr += pair * rows * D
         tl.store(out_ptr + q_offset, acc.to(out_ptr.dtype.element_ty), mask=out_mask)
     else:
-        first_row = (pair * tl.num_programs(1) + split) * GROUP * q_len
+        first_row = (pair * splits + split) * rows
         lse = tl.where(saw_any, m + tl.log2(l), float("-inf"))
         tl.store(lse_ptr + first_row + row, lse, mask=is_row)
         out_ptr += first_row * D
-        tl.store(out_ptr + row[None, :] * D + dim[:, None], acc, mask=saw_any[None, :] & out_mask)
+        tl.store(out_ptr + q_offset, acc, mask=saw_any[None, :] & out_mask)
 
 
 @triton.jit
-def append(k_cache_ptr, v_cache_ptr, k, v, slot, slots, dim, mask, D: tl.constexpr):
+def append(k_cache_ptr, v_cache_ptr, k, v, slot, slots, dim, mask, D):
     offset = slot[:, None] * D + dim[None, :]
     mask = mask & (slot < slots)[:, None]
     tl.store(k_cache_ptr + offset, k, mask=mask)
@@ -385,7 +401,7 @@ def attend_block(q, k, v, seen, scale, acc, m, l):
     return acc, m_next, l
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits", "q_len", "rows", "kv_heads", "update"])
 def merge_splits(
     partial_ptr,
     lse_ptr,
@@ -393,22 +409,21 @@ def merge_splits(
     seq_lens_ptr,
     splits,
     q_len,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    D: tl.constexpr,
+    rows,
+    kv_heads,
+    D,
+    update,
     BLOCK_R: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    APPEND: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
     pair = tl.program_id(0).to(tl.int64)
-    rows = GROUP * q_len
     row = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)
     split = tl.arange(0, BLOCK_S)
-    dim = tl.arange(0, BLOCK_D)
+    dim = tl.program_id(2) * BLOCK_D + tl.arange(0, BLOCK_D)
 
     part = (pair * splits + split)[None, :] * rows + row[:, None]
     lse = tl.load(lse_ptr + part, mask=(row < rows)[:, None] & (split < splits)[None, :], other=float("-inf"))
@@ -425,16 +440,16 @@ def merge_splits(
     out = tl.sum(partial * weight[:, :, None], 1) / total[:, None]
 
     out_ptr += pair * rows * D
-    offset = (row % GROUP * q_len + row // GROUP)[:, None] * D + dim[None, :]
+    offset = row[:, None] * D + dim[None, :]
     tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=(row < rows)[:, None] & (dim < D)[None, :])
 
-    if APPEND:
-        if (pair % KV_HEADS == 0) & (tl.program_id(1) == 0):
-            length_ptr = seq_lens_ptr + pair // KV_HEADS
+    if update:
+        if (tl.program_id(0) % kv_heads == 0) & (tl.program_id(1) + tl.program_id(2) == 0):
+            length_ptr = seq_lens_ptr + tl.program_id(0) // kv_heads
             tl.store(length_ptr, tl.load(length_ptr) + q_len)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "q_len"])
 def advance_lengths(seq_lens_ptr, batch, q_len, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
