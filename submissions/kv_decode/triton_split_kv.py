@@ -36,8 +36,8 @@ Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory ban
 and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel. docs/kernels.md
 has what was measured.
 
-Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes.
-A model that meets many shapes seldom waits for a compiler, and the kernels are as fast.
+Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes, so
+that a model that meets many shapes seldom waits for a compiler. Only large tiles have D as a constant.
 
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """
@@ -49,7 +49,7 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
-MERGED_SPLITS = (16, MAX_SPLITS)  # that a program of the merge has room for
+MERGED_SPLITS = (16, 32, MAX_SPLITS)  # that a program of the merge has room for
 TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
 FEW_ROWS = 32  # up to which tiles are of 16 rows; two of them read the keys twice, but split them less
 CPU_SPLITS = 2  # interpreted programs cost milliseconds each; two splits still need merging
@@ -195,6 +195,7 @@ def decode(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_D=block_d,
+        CONSTANT_D=head_dim if block_m > 16 else 0,  # a large tile needs the registers that it saves
         BLOCK_NEW=block_n if q_len > 16 else 16,
         FEW_NEW=q_len <= 16,
         ONE_SPLIT=splits == 1,
@@ -265,7 +266,7 @@ def choose_merge(device, splits, rows, block_d):
     if device.type == "cpu":
         return {"BLOCK_R": triton.next_power_of_2(rows), "BLOCK_S": triton.next_power_of_2(splits), "BLOCK_D": block_d}
     block_s = next(size for size in MERGED_SPLITS if size >= splits)
-    return {"BLOCK_R": 4 if block_s < MAX_SPLITS else 1, "BLOCK_S": block_s, "BLOCK_D": 128}
+    return {"BLOCK_R": MAX_SPLITS // block_s, "BLOCK_S": block_s, "BLOCK_D": 128}
 
 
 @triton.jit(do_not_specialize=["slots", "q_len", "rows", "splits", "causal", "update"])
@@ -283,12 +284,13 @@ def attend_split(
     q_len,
     rows,  # G * Sq
     splits,
-    D,
+    head_dim,
     causal,
     update,  # write the new keys and values to the caches
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    CONSTANT_D: tl.constexpr,  # head_dim, or 0
     BLOCK_NEW: tl.constexpr,
     FEW_NEW: tl.constexpr,  # Sq is at most BLOCK_NEW
     ONE_SPLIT: tl.constexpr,
@@ -297,6 +299,7 @@ def attend_split(
     if DEPENDENT:
         # The merge may take its place on the device now: it waits there for this kernel's end.
         tl.extra.cuda.gdc_launch_dependents()
+    D = CONSTANT_D if CONSTANT_D > 0 else head_dim
     # Everything waits for the length: it is asked for first, and no division comes before it.
     length = tl.load(seq_lens_ptr + tl.program_id(0)).to(tl.int32)
     pair = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)  # int64: caches pass 2^31 elements
