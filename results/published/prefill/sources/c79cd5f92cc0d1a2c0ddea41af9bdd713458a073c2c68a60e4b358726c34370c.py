@@ -84,14 +84,14 @@ def _attend_tiles(
     return out, total, peak
 
 
-@triton.jit(do_not_specialize=["HQ", "HKV"])
+@triton.jit(do_not_specialize=["seq_len", "HQ", "HKV"])
 def _prefill(
     Q, K, V, Out, scale, seq_len, HQ, HKV, D: tl.constexpr, CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr, GROUPED: tl.constexpr,
 ):  # fmt: skip
     """Grid (B * HQ, tiles of queries). BLOCK_M is a multiple of BLOCK_N. GROUPED: neighbours share a KV head.
 
-    The heads are run-time values, so that one compiled kernel serves any number of them.
+    The length and the heads are run-time values, so that one compiled kernel serves any number of them.
     """
     batch = tl.program_id(0) // HQ
     x = tl.program_id(0) % HQ

@@ -10,7 +10,8 @@ are in flight: compiled for sm_90 a program needs 64 registers a thread, so all 
 
 Rows. Query rows lie as [B * Hq, D] and row r reads KV row r // G, for any grouping. R rows of S keys (rounded up to a
 power of two, the rest masked) make 2048 elements of K and of V: 8 KiB a warp. At S = 16, D = 256 one row is 4096
-elements, in 16-byte loads all the same. Row numbers are int64: k and v pass 2^31 elements.
+elements, in 16-byte loads all the same. Offsets are int64: k and v pass 2^31 elements. Row numbers are int32, and G is
+a run-time value: dividing by it is cheap, and one compiled kernel serves every grouping.
 
 One key. Its weight is 1 whatever the score, so the output is V in float16: Q and K are not read. A program of two warps
 converts 1024 elements.
@@ -27,27 +28,28 @@ TILE_ELEMENTS = 2048  # of K, and of V, a program
 COPY_ELEMENTS = 1024  # of V alone
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "group"])
 def attend_rows(
     q_ptr,  # bfloat16 [rows, D]
-    k_ptr,  # bfloat16 [rows / GROUP, S, D]
+    k_ptr,  # bfloat16 [rows / group, S, D]
     v_ptr,
     out_ptr,  # float16 [rows, D]
     rows,
+    group,  # G
     exp2_scale,  # sm_scale * log2(e)
-    GROUP: tl.constexpr,
     S: tl.constexpr,
     S_PADDED: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    kv_row = (row // group).to(tl.int64)
     key = tl.arange(0, S_PADDED)
     dim = tl.arange(0, D)
     row_inside = row < rows
     inside = row_inside[:, None, None] & (key < S)[None, :, None]
-    row_offset = row[:, None] * D + dim[None, :]
-    kv_offset = (row // GROUP)[:, None, None] * (S * D) + key[None, :, None] * D + dim[None, None, :]
+    row_offset = row.to(tl.int64)[:, None] * D + dim[None, :]
+    kv_offset = kv_row[:, None, None] * (S * D) + key[None, :, None] * D + dim[None, None, :]
 
     q = tl.load(q_ptr + row_offset, mask=row_inside[:, None], other=0.0)
     k = tl.load(k_ptr + kv_offset, mask=inside, other=0.0)
@@ -61,19 +63,19 @@ def attend_rows(
     tl.store(out_ptr + row_offset, out.to(tl.float16), mask=row_inside[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "group"])
 def copy_values(
-    v_ptr,  # bfloat16 [rows / GROUP, D]
+    v_ptr,  # bfloat16 [rows / group, D]
     out_ptr,  # float16 [rows, D]
     rows,
-    GROUP: tl.constexpr,
+    group,
     D: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     dim = tl.arange(0, D)[None, :]
-    v = tl.load(v_ptr + (row // GROUP) * D + dim, mask=row < rows)
-    tl.store(out_ptr + row * D + dim, v.to(tl.float32).to(tl.float16), mask=row < rows)
+    v = tl.load(v_ptr + (row // group).to(tl.int64) * D + dim, mask=row < rows)
+    tl.store(out_ptr + row.to(tl.int64) * D + dim, v.to(tl.float32).to(tl.float16), mask=row < rows)
 
 
 def custom_kernel(data):
@@ -89,7 +91,7 @@ def launch(data, tile_elements=TILE_ELEMENTS, num_warps=1, copy_elements=COPY_EL
     if keys == 1:
         rows_per_program = max(copy_elements // head_dim, 1)
         copy_values[(triton.cdiv(rows, rows_per_program),)](
-            v, out, rows, GROUP=group, D=head_dim, ROWS=rows_per_program, num_warps=copy_warps
+            v, out, rows, group, D=head_dim, ROWS=rows_per_program, num_warps=copy_warps
         )
         return out
     padded = triton.next_power_of_2(keys)
@@ -100,8 +102,8 @@ def launch(data, tile_elements=TILE_ELEMENTS, num_warps=1, copy_elements=COPY_EL
         v,
         out,
         rows,
+        group,
         config["sm_scale"] * 1.4426950408889634,
-        GROUP=group,
         S=keys,
         S_PADDED=padded,
         D=head_dim,
