@@ -36,8 +36,8 @@ Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory ban
 and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel. docs/kernels.md
 has what was measured.
 
-Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes, so
-that a model that meets many shapes seldom waits for a compiler. Only large tiles have D as a constant.
+Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes.
+So a model that meets many shapes seldom waits for a compiler. Only large tiles have D as a constant.
 
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """
@@ -49,6 +49,7 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
+MERGE_ELEMENTS = 8192  # of all splits together, a program
 MERGED_SPLITS = (16, 32, MAX_SPLITS)  # that a program of the merge has room for
 TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
 FEW_ROWS = 32  # up to which tiles are of 16 rows; two of them read the keys twice, but split them less
@@ -262,9 +263,11 @@ def choose_splits(q, programs, blocks, per_multiprocessor):
 
 def choose_merge(device, splits, rows, block_d):
     """Rows, splits and dims that a program merges. On a GPU there are few choices, whatever the shape: each is a kernel
-    to compile."""
+    to compile. Interpreted programs are as large as they may be for an emulated chip's LDS."""
     if device.type == "cpu":
-        return {"BLOCK_R": triton.next_power_of_2(rows), "BLOCK_S": triton.next_power_of_2(splits), "BLOCK_D": block_d}
+        block_s = triton.next_power_of_2(splits)
+        block_r = min(triton.next_power_of_2(rows), max(1, MERGE_ELEMENTS // (block_s * block_d)))
+        return {"BLOCK_R": block_r, "BLOCK_S": block_s, "BLOCK_D": block_d}
     block_s = next(size for size in MERGED_SPLITS if size >= splits)
     return {"BLOCK_R": MAX_SPLITS // block_s, "BLOCK_S": block_s, "BLOCK_D": 128}
 
