@@ -654,6 +654,16 @@ def test_any_number_of_splits_gives_the_same_attention():
         assert all(map(same_bits, data[:6], ours[:6])), splits
 
 
+@interpreted
+def test_an_interpreted_merge_fits_into_the_lds_of_an_emulated_chip():
+    """Emulated kernels are launched with the choices for a CPU, as machine code. Their reductions go through LDS."""
+    lds = 65536
+    for rows, splits, block_d in product((1, 16, 100, 512), (1, 2, 13), (16, 64, 128, 256)):
+        merged = triton_split_kv().choose_merge(torch.device("cpu"), splits, rows, block_d)
+        assert 4 * math.prod(merged.values()) <= lds, merged
+        assert merged["BLOCK_S"] >= splits and merged["BLOCK_D"] >= block_d
+
+
 @pytest.mark.slow(ci=True)
 @interpreted
 def test_a_model_can_prefill_and_decode_from_an_empty_cache():
