@@ -17,7 +17,8 @@ CUDA. Every tile after the first reads the keys again, from L2.
 
 Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Blocks are small
 for an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
-sequence's end cuts short wastes little. CDNA takes 64 keys and two stages, which fit in 64 KiB of LDS.
+sequence's end cuts short wastes little. CDNA takes 64 keys and two stages, which fit in 64 KiB of LDS, and RDNA 16
+keys: with 32 registers are spilled.
 
 Scores are held transposed, [keys, rows], and the output as [D, rows]: the many keys are spread over the warps and the
 few rows are not copied to each of them.
@@ -228,8 +229,11 @@ def decode(
 
 def choose_keys(q, block_d):
     """Keys of a tile, and stages of the pipeline that loads them."""
-    key_bytes = 16384 if is_cdna(q) else 8192
-    return max(16, min(64, key_bytes // (block_d * q.element_size()))), 2 if on_hip(q) else 3
+    if not on_hip(q):
+        key_bytes, stages = 8192, 3
+    else:
+        key_bytes, stages = 16384 if is_cdna(q) else 4096, 2
+    return max(16, min(64, key_bytes // (block_d * q.element_size()))), stages
 
 
 def most_rows(q, block_d, block_n):
