@@ -50,7 +50,7 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
-MERGE_ELEMENTS = 8192  # of all splits together, a program
+MERGE_ELEMENTS = 8192  # of all splits together, an interpreted program
 MERGED_SPLITS = (16, 32, MAX_SPLITS)  # that a program of the merge has room for
 TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
 FEW_ROWS = 32  # up to which tiles are of 16 rows; two of them read the keys twice, but split them less
@@ -229,9 +229,8 @@ def decode(
 
 def choose_keys(q, block_d):
     """Keys of a tile, and stages of the pipeline that loads them."""
-    if not on_hip(q):
-        key_bytes, stages = 8192, 3
-    else:
+    key_bytes, stages = 8192, 3
+    if on_hip(q):
         key_bytes, stages = 16384 if is_cdna(q) else 4096, 2
     return max(16, min(64, key_bytes // (block_d * q.element_size()))), stages
 
