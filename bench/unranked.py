@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,12 +23,12 @@ if not __package__:
 
 import torch  # noqa: E402
 import tune  # noqa: E402
+from forms import both, timer_and_null, times_of  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from harness.machine.device import detect  # noqa: E402
 from harness.worker.timers import GpuTimer  # noqa: E402
 
-ROUNDS, WARM_UP = 13, 2
+ROUNDS = 13
 WITHIN = 1.05
 """A form may take so much longer than the earlier one."""
 
@@ -86,17 +85,12 @@ def main() -> None:
     for problem in options.problems:
         if problem not in SHAPES:
             parser.error(f"{problem}: not one of {', '.join(SHAPES)}")
-    if not torch.cuda.is_available() or torch.version.hip:
-        raise SystemExit("not measured: there is no GPU of NVIDIA's here")
+    timer, null_us = timer_and_null()
     end = time.monotonic() + options.budget
-    device = detect(ROOT)
-    timer = GpuTimer(device.flush_bytes)
-    null = torch.zeros(1, device="cuda")
-    null_us = statistics.median(timer.sample(null.zero_).latency_ns / 1e3 for _ in range(51))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     with options.out.open("a") as log:
-        log.write(json.dumps({"device": device.name, "null_us": null_us, **tune.versions()}) + "\n")
+        log.write(json.dumps({"device": torch.cuda.get_device_name(), "null_us": null_us, **tune.versions()}) + "\n")
         for problem in options.problems or SHAPES:
             names = sorted(path.stem for path in (options.before / problem).glob("*.py"))
             forms = {name: both(problem, name, options.before) for name in names}
@@ -117,7 +111,7 @@ def main() -> None:
                 del data, expected
                 torch.cuda.empty_cache()
     print(tabulate(rows, headers="keys", tablefmt="simple_outline", floatfmt=".4g"))
-    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    ratios = [row["now/before"] for row in rows if "now/before" in row]
     print(
         f"{sum(ratio > WITHIN for ratio in ratios)} of {len(ratios)} take more than {WITHIN - 1:.0%} longer than before"
     )
@@ -127,31 +121,18 @@ def words(shape: dict[str, Any]) -> str:
     return " ".join(str(value) for value in shape.values() if not isinstance(value, bool))
 
 
-def both(problem: str, name: str, before: Path) -> dict[str, Any]:
-    """The earlier form's custom_kernel and the present one's."""
-    paths = {"before": before / problem / f"{name}.py", "now": ROOT / "submissions" / problem / f"{name}.py"}
-    return {form: tune.load(path).custom_kernel for form, path in paths.items()}
-
-
 def beside(
     forms: dict[str, Any], data: Any, reset: Any, expected: Any, timer: GpuTimer, null_us: float
 ) -> dict[str, Any]:
-    """Both forms' medians in microseconds, their ratio, and their relative L2 errors."""
-    found: dict[str, list[float]] = {form: [] for form in forms}
+    """The earlier form's median in microseconds, the present one's ratio to it, and both relative L2 errors."""
     errors: dict[str, Any] = {}
     try:
         for form, kernel in forms.items():
             reset()
             errors[f"error {form}"] = tune.wrongness(kernel(data), expected)
-        for turn in range(ROUNDS + WARM_UP):
-            for form, kernel in forms.items():
-                sample = timer.sample(lambda kernel=kernel: kernel(data), page_in=reset)
-                if turn >= WARM_UP:
-                    found[form].append(sample.latency_ns / 1e3 - null_us)
+        return {**times_of(forms, data, reset, timer, null_us, ROUNDS), **errors}
     except Exception as error:  # an earlier form may not take today's inputs
         return {"failed": tune.describe(error)}
-    took = {f"{form} us": statistics.median(samples) for form, samples in found.items()}
-    return {**took, "ratio": took["now us"] / took["before us"], **errors}
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ Tiles
     128 queries and 128 keys. A consumer's S (64 x 128) and O (64 x 128) are 64 float32 registers a thread each, P 32.
     Of shared memory, at D = 128: 64 KiB of queries, 32 KiB a tile of keys or values.
 
+Forms
+    Lengths and heads are arguments at run time. A new shape needs a new compilation only if D or the mask differs.
+
 Order
     Keys from the last tile, the one on the diagonal or cut short, to the first: only the first step of a tile needs a
     mask. Heavy tiles (late in a causal sequence) first; every other round of tiles is dealt backwards, or where a
@@ -111,7 +114,7 @@ def pin(x):
 def consume(
     q_smem, k_ring, v_ring, q_full, out_full, k_full, v_full, empty, order,
     consumer, seq_len, scale, tiles, section,
-    HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
+    HQ, HKV, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
     V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """One consumer's 64 queries of each tile. `step` counts its key tiles, `turn` its query tiles."""
@@ -210,7 +213,7 @@ def consume(
 @gluon.jit
 def save(
     q_smem, q_empty, out_full, out_desc, seq_len, tiles, section,
-    HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
+    HQ, HKV, D: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     pairs = pair_count(tiles, seq_len, HQ, HKV)
     for turn in range(turn_count(tiles)):
@@ -228,7 +231,7 @@ def save(
 @gluon.jit
 def produce(
     q_smem, k_ring, v_ring, q_full, q_empty, k_full, v_full, empty, q_desc, k_desc, v_desc, seq_len,
-    tiles, section, HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr,
+    tiles, section, HQ, HKV, D: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     pairs = pair_count(tiles, seq_len, HQ, HKV)
@@ -275,17 +278,17 @@ def nth_tile(turn):
 
 
 @gluon.jit
-def pair_count(tiles, seq_len, HQ: gl.constexpr, HKV: gl.constexpr):
+def pair_count(tiles, seq_len, HQ, HKV):
     """Of a sequence and a KV head."""
     return tiles // (gl.cdiv(seq_len, CONSUMERS * ROWS) * (HQ // HKV))
 
 
 @gluon.jit
 def place(
-    tile, pairs, section, seq_len, HQ: gl.constexpr, HKV: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr
+    tile, pairs, section, seq_len, HQ, HKV, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr
 ):  # fmt: skip
     """Where the work of one tile of queries lies: batch, head, KV head, first query, tiles of keys."""
-    group: gl.constexpr = HQ // HKV
+    group = HQ // HKV
     q_tiles = gl.cdiv(seq_len, CONSUMERS * ROWS)
     tiles_of_section = section * group * q_tiles
     first_pair = tile // tiles_of_section * section
@@ -301,10 +304,10 @@ def place(
     return pair // HKV, kv_head * group + x % heads % group, kv_head, first_row, gl.cdiv(keys, BLOCK_N)
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["seq_len", "tiles", "section", "HQ", "HKV"])
 def prefill(
     q_desc, k_desc, v_desc, out_desc, scale, seq_len, tiles, section,
-    HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
+    HQ, HKV, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
     V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(gl.bfloat16, [2 * CONSUMERS, 1, ROWS, D], q_desc.layout)
