@@ -784,6 +784,17 @@ def test_a_changed_source_and_a_wrong_answer_are_looked_at_again(podium):
     assert code == 10 and "(cached)" not in out
 
 
+def test_an_unchanged_file_is_answered_without_torch(podium, toy_root):
+    podium(TORCH)
+    script = (
+        "import sys; from harness.cli import main\n"
+        f"code = main(['--root', {str(toy_root)!r}, 'check', 'double', {str(toy_root / 'mine.py')!r}])\n"
+        "assert not {'torch', 'triton', 'scipy'} & set(sys.modules), 'imported'\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "(cached)" in done.stdout, done.stderr
+
+
 def test_a_result_that_is_corrupt_counts_as_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = Kept({"source": "1"})

@@ -12,7 +12,7 @@ from harness.catalog.config import load_config
 from harness.judge import entrant
 from harness.judge.evaluate import evaluate
 from harness.machine.device import detect
-from harness.verbs.forewarning import of_another_problem, of_interpreting
+from harness.verbs.forewarning import of_interpreting
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +56,7 @@ def test_a_file_in_its_place_or_in_no_problem_s_is_not_warned_of():
         ("torch_bf16.py", False),
     ]:
         submission = catalog.load_submission(problem, ROOT / "submissions/mla/torch_bf16.py")
-        found = of_another_problem(ROOT, problem, submission.model_copy(update={"path": path}))
+        found = catalog.of_another_problem(ROOT, problem, submission.model_copy(update={"path": path}))
         assert (found is not None) == warned, path
 
 

@@ -21,6 +21,7 @@ from harness.catalog.submission import (
     MAX_SOURCE_BYTES,
     controls,
     load_submission,
+    of_another_problem,
     submission_of,
     submissions,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "load_problem",
     "load_problems",
     "load_submission",
+    "of_another_problem",
     "problem_names",
     "problem_of",
     "submission_of",

@@ -59,6 +59,15 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
     return submission_of(problem, source, name or path.stem, _as_named(path))
 
 
+def of_another_problem(root: Path, problem: Problem, submission: Submission) -> str | None:
+    """Return a warning if the file of `submission` lies in another problem's folder of submissions."""
+    above = Path(submission.path).parts[:-1]
+    other = above[-1] if above[-2:-1] == ("submissions",) else problem.name
+    if other == problem.name or not (root / "problems" / other / "problem.yml").is_file():
+        return None
+    return f"{submission.path} lies among the submissions of {other}, and is judged as one of {problem.name}"
+
+
 def submission_of(problem: Problem, source: bytes, name: str, path: str) -> Submission:
     """The submission `name` with this `source`. Messages use `path` for its lines. Raises UsageError if it is too
     long."""

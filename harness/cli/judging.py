@@ -103,7 +103,7 @@ def eval_(
     from harness.machine.device import detect
     from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
-    from harness.verbs.forewarning import of_another_problem, of_interpreting
+    from harness.verbs.forewarning import of_interpreting
 
     if junit:
         junit_xml.check_free(junit, files)
@@ -124,7 +124,7 @@ def eval_(
         waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
         told = stack.enter_context(narration(as_json))
         for submission in waiting:
-            if misplaced := of_another_problem(root, task, submission):
+            if misplaced := catalog.of_another_problem(root, task, submission):
                 told(misplaced)
         for submission in waiting if chosen and here.kind == "cpu" else ():
             task, line = of_interpreting(root, whole, task, submission)

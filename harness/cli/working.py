@@ -194,7 +194,6 @@ def check(
     from harness.render import check as rendered
     from harness.render import junit as junit_xml
     from harness.verbs import check as checkup
-    from harness.verbs.forewarning import of_another_problem, of_interpreting
 
     if junit:
         junit_xml.check_free(junit, [file])
@@ -204,9 +203,11 @@ def check(
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
-        if line := of_another_problem(root, task, submission):
+        if line := catalog.of_another_problem(root, task, submission):
             told(line)
         if task is not whole:
+            from harness.verbs.forewarning import of_interpreting  # torch, which an unchanged file needs for nothing
+
             task, line = of_interpreting(root, whole, task, submission)
             if line:
                 told(line)

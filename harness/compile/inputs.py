@@ -26,10 +26,11 @@ from typing import Any
 import torch
 
 from harness.compile.phantom import CPU, META, Phantom, Phantoms
+from harness.compile.reach import DESCRIPTION
 from harness.wire.arena import dtype_name
 from harness.wire.tree import flatten, unflatten
 
-DESCRIPTION, VALUES = "inputs.json", "inputs.bin"
+VALUES = "inputs.bin"
 
 
 class Described:

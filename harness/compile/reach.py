@@ -1,6 +1,7 @@
 """Find a GPU's case with a tensor so large that a 32-bit offset wraps in it, where no CPU test case has such a tensor.
 
-Such cases take gigabytes, so a CPU's list has none, and a kernel whose offsets wrap is accepted there.
+Such cases take gigabytes, so a CPU's list has none, and a kernel whose offsets wrap is accepted there. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.compile.compilation import Count, Document, Said
-from harness.compile.inputs import DESCRIPTION
+
+DESCRIPTION = "inputs.json"
+"""The file in which compile/inputs describes a target's inputs."""
 
 INT32 = 1 << 31
 """The number of elements from which on an offset does not fit into a signed number of 32 bits."""

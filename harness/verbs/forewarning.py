@@ -1,8 +1,4 @@
-"""Warnings before a submission is judged.
-
-of_interpreting       a CPU will interpret a case much larger than the CPU's own: the expected duration
-of_another_problem    the file lies among another problem's submissions
-"""
+"""The warning before a CPU interprets a case much larger than its own: the expected duration, with longer limits."""
 
 from __future__ import annotations
 
@@ -44,15 +40,6 @@ def of_interpreting(root: Path, whole: Problem, chosen: Problem, submission: Sub
         f"of the largest test case and takes as much longer; a call may take {limits.call_s:g} s, Ctrl-C ends it; "
         f"a smaller case: --case '{largest.label}'"
     )
-
-
-def of_another_problem(root: Path, problem: Problem, submission: Submission) -> str | None:
-    """Return a warning if the file of `submission` lies in another problem's folder of submissions."""
-    above = Path(submission.path).parts[:-1]
-    other = above[-1] if above[-2:-1] == ("submissions",) else problem.name
-    if other == problem.name or not (root / "problems" / other / "problem.yml").is_file():
-        return None
-    return f"{submission.path} lies among the submissions of {other}, and is judged as one of {problem.name}"
 
 
 def _longer(limits: Limits, times: float) -> Limits:
