@@ -4,7 +4,8 @@ Idea. One query against at most 16 keys is one flop a byte: bandwidth decides, a
 15 of its 16 query rows empty. So a program of one warp (a wavefront on AMD) asks for K and V of its rows at once,
 before it computes anything, multiplies and sums in float32, and stores the row. One warp because then every reduction,
 over D within a key and over keys within a row, is shuffles, with no barrier. What hides latency is that many such warps
-are in flight: compiled for sm_90 a program needs 64 registers a thread, so all 32 that a multiprocessor takes fit.
+are in flight: compiled for sm_90 a program needs at most 64 registers a thread, so all 32 that a multiprocessor takes
+fit. At two keys of 128 dims it needs 68, and 28 fit.
 (ptxas puts part of V's loads behind the scores to get there; compiled for gfx942 everything is loaded first, in at most
 108 registers.)
 

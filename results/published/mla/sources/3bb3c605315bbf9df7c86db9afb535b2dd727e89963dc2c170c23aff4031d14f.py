@@ -584,7 +584,7 @@ def add_up(
             merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, part, splits, SPLITS, PAIRS, HEADS, LATENT)
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["longest", "splits"])
 def attend(
     latent_desc,  # (total_kv, (LATENT + ROPE) / 2) uint8, two E2M1 codes each, in blocks [BLOCK_N, LATENT / 2]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE / 2]

@@ -17,7 +17,8 @@ CUDA. Every tile after the first reads the keys again, from L2.
 
 Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Blocks are small
 for an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
-sequence's end cuts short wastes little. CDNA takes 64 keys and two stages, which fit in 64 KiB of LDS.
+sequence's end cuts short wastes little. CDNA takes 64 keys and two stages, which fit in 64 KiB of LDS, and RDNA 16
+keys: with 32 registers are spilled.
 
 Scores are held transposed, [keys, rows], and the output as [D, rows]: the many keys are spread over the warps and the
 few rows are not copied to each of them.
@@ -36,8 +37,8 @@ Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory ban
 and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel. docs/kernels.md
 has what was measured.
 
-Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes, so
-that a model that meets many shapes seldom waits for a compiler. Only large tiles have D as a constant.
+Compiled kernels are few. Heads, lengths, D, the mask and the append are run-time arguments, and tiles have few sizes.
+So a model that meets many shapes seldom waits for a compiler. Only large tiles have D as a constant.
 
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """
@@ -49,6 +50,7 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
+MERGE_ELEMENTS = 8192  # of all splits together, an interpreted program
 MERGED_SPLITS = (16, 32, MAX_SPLITS)  # that a program of the merge has room for
 TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
 FEW_ROWS = 32  # up to which tiles are of 16 rows; two of them read the keys twice, but split them less
@@ -227,8 +229,10 @@ def decode(
 
 def choose_keys(q, block_d):
     """Keys of a tile, and stages of the pipeline that loads them."""
-    key_bytes = 16384 if is_cdna(q) else 8192
-    return max(16, min(64, key_bytes // (block_d * q.element_size()))), 2 if on_hip(q) else 3
+    key_bytes, stages = 8192, 3
+    if on_hip(q):
+        key_bytes, stages = 16384 if is_cdna(q) else 4096, 2
+    return max(16, min(64, key_bytes // (block_d * q.element_size()))), stages
 
 
 def most_rows(q, block_d, block_n):
@@ -262,9 +266,11 @@ def choose_splits(q, programs, blocks, per_multiprocessor):
 
 def choose_merge(device, splits, rows, block_d):
     """Rows, splits and dims that a program merges. On a GPU there are few choices, whatever the shape: each is a kernel
-    to compile."""
+    to compile. Interpreted programs are as large as they may be for an emulated chip's LDS."""
     if device.type == "cpu":
-        return {"BLOCK_R": triton.next_power_of_2(rows), "BLOCK_S": triton.next_power_of_2(splits), "BLOCK_D": block_d}
+        block_s = triton.next_power_of_2(splits)
+        block_r = min(triton.next_power_of_2(rows), max(1, MERGE_ELEMENTS // (block_s * block_d)))
+        return {"BLOCK_R": block_r, "BLOCK_S": block_s, "BLOCK_D": block_d}
     block_s = next(size for size in MERGED_SPLITS if size >= splits)
     return {"BLOCK_R": MAX_SPLITS // block_s, "BLOCK_S": block_s, "BLOCK_D": 128}
 
