@@ -1,13 +1,13 @@
-"""Runs `compare --duel` of a file with itself on a CPU that others use too. All but 5 in 100 should be SAME or
-AMBIGUOUS.
+"""Runs `compare --duel` of a file with itself. All but 5 in 100 should be SAME or AMBIGUOUS.
 
-    python bench/same_twice.py [--duels 50] [--pairs 8] [--load 2] [--out FILE]
+    python bench/same_twice.py [--device cpu] [--duels 50] [--budget 3600] [--pairs 8] [--load 2] [--out FILE]
 
 The file is a toy that makes one pass over its input. `said` is the finding of `compare` on a device that was never
 calibrated. It is AMBIGUOUS whenever others crowded the processors. So the summary also counts the intervals that
 exclude 1, whatever the labels and the noise floor: by chance 5 in 100 do. `--load` starts as many processes that
-compute without end, and stops them at the end. To keep 50 duels to minutes, workers are forked from one process, only a
-mebibyte is swept to empty caches, and other users are not kept from the processors.
+compute without end, and stops them at the end. After `--budget` seconds no further duel begins. To keep 50 duels on a
+CPU to minutes, workers are forked from one process there, only a mebibyte is swept to empty caches, and other users are
+not kept from the processors. On a GPU all is as in a duel.
 
 The output has one JSON document per line: the machine, then each duel, then the counts. It goes to FILE as it comes.
 """
@@ -41,35 +41,43 @@ from harness.ranking.speed import Noise, Speed
 from harness.sandbox import tiers
 from harness.verbs.calibration import DEFAULT_NOISE
 
-CASES = [{"variant": "once", "elements": elements} for elements in (1 << 16, 1 << 17)]
+ELEMENTS = {"cpu": (1 << 16, 1 << 17), "cuda": (1 << 20, 1 << 24)}
+"""The sizes of the toy's two cases: tens of microseconds on a CPU, 5 and 40 us on an H200."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--duels", type=int, default=50)
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds")
     parser.add_argument("--pairs", type=int, default=DUEL_PAIRS)
     parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "same_twice.jsonl")
     given = parser.parse_args()
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with given.out.open("w") as file, busy(given.load):
-        for document in played(given.duels, given.pairs, given.load):
+        for document in played(given.device, given.duels, given.budget, given.pairs, given.load):
             file.write(f"{json.dumps(document)}\n")
             file.flush()
             print(json.dumps(document), flush=True)
 
 
-def played(duels: int, pairs: int, load: int) -> Iterator[dict[str, Any]]:
+def played(device: str, duels: int, budget_s: float, pairs: int, load: int) -> Iterator[dict[str, Any]]:
     """The documents of the output."""
-    here, config = devices.detect(ROOT, "cpu").model_copy(update={"flush_bytes": 1 << 20}), load_config(ROOT)
-    config = config.model_copy(update={"cpu": config.cpu.model_copy(update={"fresh": False})})
+    here, config, end = devices.detect(ROOT, device), load_config(ROOT), time.monotonic() + budget_s
+    if here.kind == "cpu":
+        here = here.model_copy(update={"flush_bytes": 1 << 20})
+        config = config.model_copy(update={"cpu": config.cpu.model_copy(update={"fresh": False})})
     isolation = tiers.strongest(here).tier
     yield {"bench": "same_twice", "device": here.name, "isolation": isolation, "pairs": pairs, "load": load}
     noise = Noise(DEFAULT_NOISE[here.kind], False, "a default")
     seen = []
     with tempfile.TemporaryDirectory() as folder:
-        problem, submission = one_pass(Path(folder), CASES)
+        cases = [{"variant": "once", "elements": elements} for elements in ELEMENTS[here.kind]]
+        problem, submission = one_pass(Path(folder), cases)
         for number in range(duels):
+            if time.monotonic() > end:
+                break
             began, document = time.monotonic(), {"duel": number}
             try:
                 measured = duel(problem, submission, submission, here, config, pairs=pairs).measurements
