@@ -8,6 +8,7 @@ import pytest
 from harness import catalog
 from harness.compile import described
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw
+from harness.compile.kept import Kept
 from harness.compile.processes import Finished
 from harness.compile.reach import Reach, reach
 from harness.model import Submission, Verdict
@@ -73,6 +74,34 @@ def test_a_compilation_that_was_stopped_is_called_unfinished_and_a_reason_comes_
 def test_a_compiling_process_that_was_stopped_at_a_limit_leaves_it_open(finished, unfinished):
     found = check._compilation(("cross_compile", "gfx942"), finished, checkup().submission, None)
     assert [flaw.unfinished for flaw in found.flaws] == [unfinished]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [(None, True), ({"message": "ptxas was ended by SIGKILL", "unfinished": True}, False), ({"message": LARGE}, False)],
+    ids=["compiles", "killed", "too large"],
+)
+def test_a_compilation_is_kept_only_if_every_kernel_compiles(fault, kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    report = json.dumps({"target": "sm_90", "kernels": [{"kernel": "attend", "fault": fault}]})
+    job, cache = ("cross_compile", "sm_90"), Kept({})
+    found = check._compilation(
+        job, Finished(0, report, "", submission="/in/submission.py"), checkup().submission, cache
+    )
+    assert bool(found.flaws) != kept
+    assert check._kept_compilation(cache, job) == (found.model_copy(update={"cached": True}) if kept else None)
+
+
+def test_a_file_that_says_that_it_is_for_another_device_is_refused_and_has_no_flaw(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    report = json.dumps({"target": "gfx942", "fault": {"message": "only for Hopper", "refused": True}})
+    refused = check._compilation(
+        ("inline", "gfx942"), Finished(0, report, "", submission="/in/submission.py"), checkup().submission, Kept({})
+    )
+    assert (refused.refusal, refused.flaws) == ("only for Hopper", ())
+    both = checkup(refused, compiled("sm_90", hip=True).model_copy(update={"kernels": (CompiledKernel(kernel="x"),)}))
+    assert both.exit_code == 0 and "; not for gfx942: only for Hopper" in rendered.summary(both)
+    assert checkup(refused, verdict=Verdict.INFRASTRUCTURE_ERROR).exit_code == 30
 
 
 # Offsets

@@ -539,6 +539,17 @@ def test_an_operand_that_a_chip_lacks_is_an_error_of_that_kernel_alone(documents
     assert found["line"] in (line_of(KERNELS, "def amd_only"), line_of(KERNELS, "v_not_b32"))
 
 
+@pytest.mark.parametrize(("ended", "unfinished"), [("SIGKILL", True), ("SIGTERM", True), ("SIGSEGV", False)])
+def test_a_compiler_that_was_ended_from_outside_leaves_it_open(ended, unfinished):
+    number = signal.Signals[ended].value
+    fork = fault.of_outcome(ForkedCall(None, -number, "", ""), "copy (BLOCK=64)", Path(__file__), 12, "1 s")
+    assert fork == fault.CompileFault(f"the compiler crashed ({ended}) on copy (BLOCK=64)", 12, unfinished)
+    error = RuntimeError(f"PTXAS error: `ptxas` failed with error code -{number}\n`ptxas` stderr:\n")
+    assert fault.of_exception(error, Path(__file__)) == fault.CompileFault(
+        f"ptxas was ended by {ended}", None, unfinished
+    )
+
+
 def test_a_crash_of_the_compiler_names_the_kernel_and_its_last_words():
     file = Path(__file__)
     outcome = ForkedCall(

@@ -36,11 +36,13 @@ class Document(BaseModel):
 
 class Flaw(Document):
     """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known.
-    `unfinished`: a compiler was stopped at a limit, so nobody knows whether it compiles."""
+    `unfinished`: a compiler was stopped, so nobody knows whether it compiles. `refused`: the submission says that it is
+    for another device (NoDevice)."""
 
     message: Said
     line: Line | None = None
     unfinished: bool = False
+    refused: bool = False
 
 
 class OccupancyDocument(Document):
@@ -86,7 +88,7 @@ class Compilation(Document):
     """One submission, compiled for one target. `hip`: whether its kernels are inline HIP or CUDA.
 
     `fault`: the reason why the whole submission could not be compiled. `missing`: what must be installed first.
-      `refusal`: the sources are for other targets. In these cases there are no kernels.
+      `refusal`: the submission or its sources are for other targets. In these cases there are no kernels.
     """
 
     target: Said

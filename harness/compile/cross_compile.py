@@ -3,7 +3,7 @@
     python3 -m harness.compile.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
 
     FOLDER      ─► inputs of the benchmark and test cases, without storage    ┐
-    submission  ─► its own host code, on a simulated card                      ├─► custom_kernel
+    submission  ─► its own host code, on a simulated card                      ├─► custom_kernel, twice
                                                           (absent_device)      ┘         │
                             each launch, with each configuration of an autotuner  ◄──────┘
                                    └─► compiled, or the reason why not (triton_compiler, fault)
@@ -33,6 +33,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -47,6 +48,9 @@ if TYPE_CHECKING:  # imports of torch and Triton must wait until the environment
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 """Environment variables that hide the GPUs of this machine from this process."""
+
+CALLS = 2
+"""Of each case, as the judge makes: host code may launch other kernels once it knows a shape."""
 
 RETURNED_ON_HOST = (
     "custom_kernel returns a tensor that is on the host (made without device=?); outputs are on the device"
@@ -137,16 +141,18 @@ def called(
     hip: HipFollower,
     phantoms: Phantoms,
 ) -> CompileFault | None:
-    """Call the submission for every case. Return the first fault of its host code."""
+    """Call the submission for every case, CALLS times. Return the first fault of its host code."""
     from harness.compile import fault, telling
     from harness.compile.nested import leaves
     from harness.compile.phantom import device_of
     from harness.compile.triton_compiler import NotCompiled
 
     faults = []
-    for case in inputs.cases:
+    for case, call in product(inputs.cases, range(CALLS)):
         compiler.case = hip.case = case.label
-        telling.tell(f"custom_kernel with {case.label}")
+        compiler.again = hip.again = call > 0
+        if not compiler.again:
+            telling.tell(f"custom_kernel with {case.label}")
         data = case.data(phantoms)
         phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
         try:
@@ -161,9 +167,11 @@ def called(
 
 
 class HipFollower(Protocol):
-    """Follows launches of harness.hip's kernels. `case`: the label of the current case."""
+    """Follows launches of harness.hip's kernels. `case`: the label of the current case. `again`: it was called
+    before."""
 
     case: str
+    again: bool
 
     def follow(self) -> None:
         """Start following. Called once the submission is imported."""
@@ -172,7 +180,7 @@ class HipFollower(Protocol):
 class HipLaunches:
     """Checks the arguments of launches of harness.hip's kernels, and lets the host code continue."""
 
-    any = False
+    any = again = False
     case = ""
 
     def follow(self) -> None:

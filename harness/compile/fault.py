@@ -19,18 +19,24 @@ from pathlib import Path
 from triton.compiler.errors import CompilationError
 
 from harness.compile.apart import ForkedCall
+from harness.hip import NoDevice
 
 MAX_MESSAGE = 300
+
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end a compiler, and not because of what it compiles: a user's, or the system's where memory is short."""
 
 
 @dataclass(frozen=True)
 class CompileFault:
     """The reason why something does not compile or cannot be followed. `line`: the submission's line, if known.
-    `unfinished`: the compiler was stopped at a limit."""
+    `unfinished`: the compiler was stopped, at a limit or from outside. `refused`: the submission says that it is for
+    another device."""
 
     message: str
     line: int | None = None
     unfinished: bool = False
+    refused: bool = False
 
 
 def of_exception(error: BaseException, file: Path) -> CompileFault:
@@ -42,6 +48,11 @@ def of_exception(error: BaseException, file: Path) -> CompileFault:
         lines = [line for link in compilation if (line := line_of_node(link, text)) is not None]
         return CompileFault(sentence(chain[-1]), lines[-1] if lines else None)
     told = next((link for link in chain if type(link).__name__ in ("NetworkNeeded", "DataDependent")), error)
+    if killed := re.search(r"PTXAS error.* failed with error code -(\d+)", str(error)):
+        ended = signal.Signals(int(killed[1]))
+        return CompileFault(f"ptxas was ended by {ended.name}", unfinished=ended in FROM_OUTSIDE)
+    if isinstance(error, NoDevice):
+        return CompileFault(shortened(str(error)), refused=True)
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return CompileFault(sentence(error), error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
@@ -65,7 +76,8 @@ def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None, l
     ended = signal.Signals(-outcome.status).name if outcome.status < 0 else f"status {outcome.status}"
     why = f": {located.message}" if located else ""
     at = located.line if located and located.line is not None else line
-    return CompileFault(shortened(f"the compiler crashed ({ended}) on {kernel}{why}"), at)
+    stopped = -outcome.status in FROM_OUTSIDE
+    return CompileFault(shortened(f"the compiler crashed ({ended}) on {kernel}{why}"), at, unfinished=stopped)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

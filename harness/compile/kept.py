@@ -70,6 +70,6 @@ def own_code() -> str:
     """Return a hash of the code that produces the results."""
     digest = hashlib.sha256()
     for folder in ("harness", "reference"):
-        for path in sorted((_ROOT / folder).rglob("*.py")):
+        for path in sorted(each for each in (_ROOT / folder).rglob("*") if each.suffix in (".py", ".c")):
             digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -14,7 +14,7 @@ import math
 import re
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from harness import hip
 from harness.chips.targets import TARGETS
 from harness.compile import telling
 from harness.compile.compilation import Flaw
+from harness.compile.cross_compile import CALLS
 from harness.compile.inputs import DescribedCase, Inputs
 from harness.hip.runtime import AMD, NVIDIA, Gpu
 from harness.worker import load
@@ -40,12 +41,13 @@ class Launched:
 
 
 class Rehearsal(Gpu):
-    """A GPU of the target's vendor that records each launch and runs none."""
+    """A GPU of the target's vendor that records each launch and runs none. `launches`: as a TritonCompiler's."""
 
     def __init__(self, target: str) -> None:
         self.vendor = AMD if TARGETS[target].vendor == "amd" else NVIDIA
         self.launched: dict[tuple[hip.Module, str], Launched] = {}
         self.launches = 0
+        self.again = False
         self.case = ""
 
     def index_of(self, tensor: Any) -> int:
@@ -64,7 +66,7 @@ class Rehearsal(Gpu):
     def follow(self) -> None: ...
 
     def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]) -> None:
-        self.launches += 1
+        self.launches += not self.again
         launched = self.launched.setdefault(function, Launched())
         launched.shared_bytes = max(launched.shared_bytes, shared)
         launched.threads = max(launched.threads, math.prod(block))
@@ -88,8 +90,8 @@ class NotedExtension:
 
 
 def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
-    """Import the file and call it on each CPU test case. Return the first flaw, and whether the file itself demands
-    another device than a CPU (NoDevice), which is no flaw."""
+    """Import the file and call it on each CPU test case, CALLS times. Return the first flaw, and whether the file
+    itself demands another device than a CPU (NoDevice), which is no flaw."""
     from torch.utils import cpp_extension
 
     def noted(*arguments: Any, **named: Any) -> NotedExtension:
@@ -106,7 +108,9 @@ def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) 
         for case in cpu.cases:
             telling.tell(f"custom_kernel with {case.label}")
             rehearsal.case = case.label
-            _call(submission, case)
+            for call in range(CALLS):
+                rehearsal.again = call > 0
+                _call(submission, case)
     except hip.NoDevice:
         return None, True
     except BaseException as error:  # SystemExit and KeyboardInterrupt come from the submission, too
@@ -128,7 +132,7 @@ def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, source
     hip.modules.clear()  # the file creates them again
     sources.clear()
     fault = followed(inputs, path, NoCompiler(target, path), rehearsal)
-    return Flaw(message=fault.message, line=fault.line) if fault else None
+    return Flaw(**asdict(fault)) if fault else None
 
 
 def needs_torch(source: str) -> bool:

@@ -2,15 +2,18 @@
 
     here() ─► Tools        found in a process of its own (`survey`), which takes seconds, and cached
     fingerprint()          changes whenever the tools may have changed: versions and file times, without torch
+    packages()             changes whenever a package is installed, removed or replaced: a submission may import any
 
 The survey runs the interpreter's self-check and asks each compiler whether it knows the targets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -43,6 +46,21 @@ def here(root: Path | None = None) -> Tools:
         raise InfrastructureError(f"the survey of the tools for offline work failed: {last}") from None
     kept.write("tools", found.model_dump(mode="json"))
     return found
+
+
+def packages() -> str:
+    """Return a hash of what lies in the folders of installed packages: names, which contain the versions, and the sizes
+    and times of single files. What a package's own folder holds is not looked at."""
+    facts = []
+    for folder in sorted(each for each in set(sys.path) if Path(each).name in ("site-packages", "dist-packages")):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                if entry.is_file():
+                    found = entry.stat()
+                    facts.append(f"{folder} {entry.name} {found.st_size} {found.st_mtime_ns}")
+                elif entry.name != "__pycache__":
+                    facts.append(f"{folder} {entry.name}")
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
 def fingerprint() -> str:

@@ -107,12 +107,14 @@ class AutotunerTrial:
 
 class TritonCompiler:
     """Replaces `triton.compile`. `file`: the submission. `emit`: a folder for the output of each stage. `ahead`: what
-    came of requests that were compiled before they are made, by their keys."""
+    came of requests that were compiled before they are made, by their keys. `launches`: their number, but for those
+    while `again` is set: a case that is called once more."""
 
     def __init__(self, target: str, file: Path, emit: Path | None = None) -> None:
         self.target, self.file, self.emit = target, file, emit
         self.kernels: list[TritonKernel] = []
         self.launches = 0
+        self.again = False
         self.case = ""
         self.ahead: dict[str, ForkedCall] = {}
         self._began_s = _processor_s_of_forks()
@@ -160,7 +162,7 @@ class TritonCompiler:
             kernel.cases.append(self.case)
         for trial in self._trials:
             trial.failed |= kernel.fault is not None
-        self.launches += not self._trials
+        self.launches += not self._trials and not self.again
 
     @contextmanager
     def trial(self) -> Iterator[AutotunerTrial]:

@@ -44,11 +44,12 @@ def self_check() -> str | None:
     from harness.interpreter import launch
     from harness.interpreter.self_check import first_failure
 
-    before, names, launch.front_end_first = launch.count, set(launch.names), False
+    before, names, switches = launch.count, set(launch.names), set(launch.switches)
+    launch.front_end_first = False
     try:
         return first_failure()
     finally:
-        launch.count, launch.names, launch.front_end_first = before, names, True
+        launch.count, launch.names, launch.switches, launch.front_end_first = before, names, switches, True
 
 
 def launches() -> int:

@@ -11,6 +11,9 @@ programs of the grid, one after another  ──►  CannotInterpret and OutOfBou
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -44,6 +47,9 @@ count = 0
 names: set[str] = set()
 """The kernels that were launched."""
 
+switches: set[str] = set()
+"""The values of constexprs with which they were launched, if they are True or False: `attend with CAUSAL=True`."""
+
 front_end_first = True
 """False for the kernels of the self-check, which are known to compile."""
 
@@ -58,7 +64,9 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
     """
     global count
     count += not warmup
-    names.update(() if warmup else (self.fn.__name__,))
+    if not warmup:
+        names.add(self.fn.__name__)
+        switches.update(switched(self.fn, args, kwargs))
     patched_in_this_launch.clear()
     extents.launched.append((self, args, kwargs))
     try:
@@ -74,6 +82,24 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
     finally:
         extents.launched.pop()
     return KernelOfADevice()
+
+
+def switched(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Each constexpr of a launch that is True or False, in words."""
+    constexprs = constexprs_of(kernel)
+    given = {**dict(zip(inspect.signature(kernel).parameters, args)), **kwargs} if constexprs else {}
+    for name, default in constexprs.items():
+        value = given.get(name, default)
+        value = getattr(value, "value", value)
+        if isinstance(value, bool):
+            yield f"{kernel.__name__} with {name}={value}"
+
+
+@functools.cache
+def constexprs_of(kernel: Any) -> dict[str, Any]:
+    """The defaults of a kernel's constexprs by their names, empty where there is none."""
+    parameters = inspect.signature(kernel).parameters.values()
+    return {each.name: each.default for each in parameters if "constexpr" in str(each.annotation)}
 
 
 def in_a_tuple(grid: Any) -> Any:

@@ -160,6 +160,7 @@ def _found_out(trial: Trial, device: Device, timed: bool, caches_kept_because: s
         found |= {"emulated_remarks": caller.remarks} if caller.remarks else {}
     if not timed:  # not in each stored run: boards list what runs differ in
         found |= {"interpreted_kernels": sorted(caller.seen.kernels)} if caller.seen.kernels else {}
+        found |= {"interpreted_switches": sorted(caller.seen.switches)} if caller.seen.switches else {}
         found |= {"interpreted_cases": trial.interpreted_cases} if caller.seen.interpreted else {}
         found |= {"not_emulated": sorted(caller.seen.inexact)} if caller.seen.inexact else {}
     if device.kind != "cpu" and entrant.clocks.why_not:

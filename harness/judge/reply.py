@@ -64,9 +64,9 @@ class CallReply(_Reply):
     and the indices of inputs beside which something was written.
 
     `interpreted`: whether a kernel was, in any call so far. `launched`: whether one was in this call. `kernels`: those
-    of all calls. `inexact`: what a GPU computes less exactly than a CPU. `executed`:
-    instructions in the emulator so far. `compiling_s`: processor seconds of compiling for the emulator.
-    `remarks`: the emulator's remarks about the kernels.
+    of all calls. `switches`: the values of their constexprs that are True or False. `inexact`: what a GPU computes less
+    exactly than a CPU. `executed`: instructions in the emulator so far. `compiling_s`: processor seconds of compiling
+    for the emulator. `remarks`: the emulator's remarks about the kernels.
     """
 
     several: bool
@@ -76,6 +76,7 @@ class CallReply(_Reply):
     interpreted: bool
     launched: bool = False
     kernels: list[Annotated[Text, Field(max_length=200)]] = Field(default_factory=list, max_length=64)
+    switches: list[Annotated[Text, Field(max_length=200)]] = Field(default_factory=list, max_length=256)
     inexact: list[Annotated[Text, Field(max_length=200)]] = Field(default_factory=list, max_length=8)
     emulated: Annotated[str, AfterValidator(_emulated)] | None = None
     executed: int = Field(default=0, ge=0, lt=1 << 63)

@@ -10,11 +10,13 @@ from harness.judge.reply import CallReply
 @dataclass
 class Seen:
     """interpreted: whether any call so far ran in Triton's interpreter. launching: the labels of the cases that did.
-    kernels: the names of the kernels. inexact: what a GPU would compute less exactly."""
+    kernels: the names of the kernels. switches: the values of their constexprs that are True or False. inexact: what
+    a GPU would compute less exactly."""
 
     interpreted: bool = False
     launching: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
+    switches: set[str] = field(default_factory=set)
     inexact: set[str] = field(default_factory=set)
 
     def note(self, label: str, reply: CallReply) -> None:
@@ -22,4 +24,5 @@ class Seen:
         self.interpreted |= reply.interpreted
         self.launching |= {label} if reply.launched else set()
         self.kernels |= set(reply.kernels)
+        self.switches |= set(reply.switches)
         self.inexact |= set(reply.inexact)

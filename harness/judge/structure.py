@@ -12,7 +12,7 @@ from harness.wire.arena import dtype_name
 
 MOST_OF_A_SHAPE = 120  # characters
 
-FRESH = "it is a fresh tensor; write to the tensor that was supplied and return that"
+FRESH = "it is not the tensor that was supplied for it; write to that one and return that"
 
 
 def wrong_count(names: list[str], reply: CallReply) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from harness.chips.targets import EMULATED_TARGETS
 from harness.command import typed
@@ -24,7 +24,7 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    notes = (_in_part(found), _remarks(found), _untried_offsets(found))
+    notes = (_in_part(found), _untried_switches(found), _remarks(found), _untried_offsets(found))
     told = (Verbatim(_judged(found)), *together, table, _flaws(found), *notes, _next_step(found))
     return [*(part for part in told if part), summary(found)]
 
@@ -34,6 +34,13 @@ def _in_part(found: Checkup) -> str:
     names = ", ".join(found.judged_in_part)
     of_them = "Of an autotuner's configurations the first was judged here, the others were only compiled: "
     return of_them + names if names else ""
+
+
+def _untried_switches(found: Checkup) -> str:
+    """Return a line on what compiled kernels do that no test case here has made them do."""
+    if not found.untried_switches:
+        return ""
+    return f"Compiled, and judged in no test case here: {_some(found.untried_switches)}"
 
 
 def _remarks(found: Checkup) -> str:
@@ -134,8 +141,9 @@ def summary(found: Checkup) -> str:
         chips = list(dict.fromkeys(good))
         parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(chips))
         if found.never_run:
-            names = [*found.never_run[:MOST_NAMED], *(["..."] if len(found.never_run) > MOST_NAMED else [])]
-            parts.append(f"compiled, but launched in no test case here: {', '.join(names)}")
+            parts.append(f"compiled, but launched in no test case here: {_some(found.never_run)}")
+        if found.never_compiled:
+            parts.append(f"interpreted, but compiled for no target: {_some(found.never_compiled)}")
         if not_run and (found.chip in chips or "harness.hip" not in found.submission.text):
             parts.append(_of_these(found, judgement.message))
         amd = [chip for chip in chips if chip.startswith("gfx")]
@@ -154,6 +162,10 @@ def summary(found: Checkup) -> str:
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MOST_NAMED], *(["..."] if len(names) > MOST_NAMED else [])])
 
 
 def _not_for(found: Checkup) -> list[str]:

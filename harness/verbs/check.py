@@ -71,8 +71,16 @@ def check(
     asked = _asked(targets)
     cases = " ".join(case.key for case in problem.every_case)
     chip = next((target for target in targets if target in EMULATED_TARGETS), None) if run else None
-    facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
-    kept = Kept(facts)
+    kept = Kept(
+        {
+            "submission": submission.sha256,
+            "path": submission.path,  # messages name it
+            "problem": problem.sha256,
+            "cases": cases,
+            "tools": tools.fingerprint(),
+            "packages": tools.packages(),
+        }
+    )
     foreign = problem.foreign is not None
     jobs = [] if foreign else [(engine, target) for target in asked for engine in engines(submission.text)]
     if foreign and engines(submission.text):
@@ -217,6 +225,7 @@ def _judge(
         emulated=run.environment.get("emulated"),
         interpreted_cases=run.environment.get("interpreted_cases", 0),
         interpreted_kernels=tuple(run.environment.get("interpreted_kernels", ())),
+        interpreted_switches=tuple(run.environment.get("interpreted_switches", ())),
         not_emulated=tuple(run.environment.get("not_emulated", ())),
         remarks=tuple(run.environment.get("emulated_remarks", ())),
     )
@@ -302,8 +311,11 @@ def _compilation(job: tuple[str, str], finished: Finished, submission: Submissio
         trouble = finished.trouble or "the compiler ended without a report"
         flaw = Flaw(message=trouble, unfinished=finished.status is None or finished.excess is not None)
         return Compilation(target=target, hip=engine == "inline", fault=flaw)
-    found = found.model_copy(update={"cached": False})
-    kept.write("-".join(job), found.model_dump(mode="json"))
+    found = found.model_copy(update={"cached": False, "hip": engine == "inline"})
+    if found.fault and found.fault.refused and not found.kernels:
+        found = found.model_copy(update={"fault": None, "refusal": found.fault.message})
+    if not any(kernel.fault for kernel in found.kernels):  # a compiler may have been killed, or out of time
+        kept.write("-".join(job), found.model_dump(mode="json"))
     return found
 
 

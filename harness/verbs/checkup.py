@@ -21,6 +21,7 @@ class Judgement(Value):
       ones included. `secret_untried`: the number of secret cases that were not tried. `totals`: results over all cases
       together.
     `interpreted_cases`: in how many of the checks a kernel was interpreted. `interpreted_kernels`: the names of these.
+    `interpreted_switches`: the values of their constexprs that are True or False, such as `attend with CAUSAL=True`.
     `not_emulated`: what a GPU computes less exactly.
     `remarks`: remarks of the emulator, which do not affect the verdict.
     """
@@ -37,6 +38,7 @@ class Judgement(Value):
     emulated: Text | None = None
     interpreted_cases: int = 0
     interpreted_kernels: tuple[Text, ...] = ()
+    interpreted_switches: tuple[Text, ...] = ()
     not_emulated: tuple[Text, ...] = ()
     remarks: tuple[Text, ...] = ()
     cached: bool = False
@@ -110,6 +112,31 @@ class Checkup:
             return ()
         compiled = dict.fromkeys(kernel.kernel for one in self.compilations if not one.hip for kernel in one.kernels)
         return tuple(name for name in compiled if name not in self.judgement.interpreted_kernels)
+
+    @property
+    def never_compiled(self) -> tuple[str, ...]:
+        """The names of kernels that a test case launched and that no launch on a simulated card was of, if something
+        was compiled: host code that takes a way of its own on a CPU, or for the sizes of a CPU's cases."""
+        compiled = {kernel.kernel for one in self.compilations if not one.hip for kernel in one.kernels}
+        return tuple(name for name in self.judgement.interpreted_kernels if compiled and name not in compiled)
+
+    @property
+    def untried_switches(self) -> tuple[str, ...]:
+        """The constexprs that are True in a compiled kernel and were always False where it was interpreted, or vice
+        versa, each with its kernel: `attend with CAUSAL=True`. What they choose was not judged."""
+        if self.judgement.verdict is not Verdict.ACCEPTED:
+            return ()
+        seen = set(self.judgement.interpreted_switches)
+        compiled = [
+            kernel for one in self.compilations if not one.hip for kernel in one.kernels if not kernel.autotuned
+        ]
+        switches = dict.fromkeys(
+            (f"{kernel.kernel} with {name}={value}", f"{kernel.kernel} with {name}={not value}")
+            for kernel in compiled
+            for name, value in kernel.configuration.items()
+            if isinstance(value, bool)
+        )
+        return tuple(words for words, other in switches if words not in seen and other in seen)
 
     @property
     def judged_in_part(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from harness.worker import gpumode
 from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
-MOST_KERNELS, LONGEST_NAME = 64, 200
+MOST_KERNELS, MOST_SWITCHES, LONGEST_NAME = 64, 256, 200
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
 _TO_BE_INSTALLED = {"NoCppCompiler", "NotInstalled"}  # no change of the file helps
 _NOT_ITS_FAULT = {"CannotInterpret", "NoDevice", *_TO_BE_INSTALLED}  # it may run elsewhere
@@ -57,11 +57,15 @@ def emulated() -> dict[str, Any]:
 
 
 def observed() -> dict[str, Any]:
-    """What this process, which has no GPU, has seen of the submission: the kernels that were interpreted, and what a
-    GPU would compute otherwise."""
+    """What this process, which has no GPU, has seen of the submission: the kernels that were interpreted, the switches
+    among their constexprs, and what a GPU would compute otherwise."""
     launch = sys.modules.get("harness.interpreter.launch")
-    names = sorted(launch.names)[:MOST_KERNELS] if launch else []
-    return {"kernels": [_storable(name)[:LONGEST_NAME] for name in names], "inexact": _inexact_on_a_gpu()}
+    names, switches = (launch.names, launch.switches) if launch else ((), ())
+    return {
+        "kernels": [_storable(name)[:LONGEST_NAME] for name in sorted(names)[:MOST_KERNELS]],
+        "switches": [_storable(words)[:LONGEST_NAME] for words in sorted(switches)[:MOST_SWITCHES]],
+        "inexact": _inexact_on_a_gpu(),
+    }
 
 
 def _inexact_on_a_gpu() -> list[str]:

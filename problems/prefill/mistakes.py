@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import MOST_SCORES, not_rescaled, wrong_scales
+from harness.judge.mistakes import MOST_SCORES, no_maximum, not_rescaled, wrong_scales
 from reference.attention import attention
 
 BLOCKS = (16, 32, 64, 128)
@@ -43,11 +43,11 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, T
             padded = (torch.nn.functional.pad(x, (0, 0, 0, 0, 0, short)) for x in (k, v))
             yield f"keys beyond the end, up to a multiple of {block}, counted with the score 0", attend(q, *padded)
     if q.shape[0] * q_heads * keys * keys <= MOST_SCORES:
-        yield from _not_rescaled(data)
+        yield from _of_the_maximum(data)
 
 
-def _not_rescaled(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
-    """The mistakes at a maximum that rises, by the keys that kernels take at a time."""
+def _of_the_maximum(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
+    """A maximum that is not subtracted, and the mistakes at one that rises, by the keys that kernels take at a time."""
     q, k, v, config = data
     group = q.shape[2] // k.shape[2]
     queries, keys, values = (x.transpose(1, 2).double() for x in (q, k, v))
@@ -56,6 +56,8 @@ def _not_rescaled(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[s
     places = torch.arange(scores.shape[-1], device=q.device)
     if config["causal"]:
         scores.masked_fill_(places > places[:, None], -torch.inf)
+    for words, wrong in no_maximum(scores.softmax(-1) @ values, scores.logsumexp(-1)):
+        yield words, wrong.transpose(1, 2)
     for block in BLOCKS:
         ends = ((places // block + 1) * block - 1).clamp(max=len(places) - 1)
         for words, wrong in not_rescaled(scores, values, ends, f"a block of {block} keys"):
