@@ -3,6 +3,7 @@
     judge ══ wire ══► main ─► load            one file ─► its custom_kernel, or a failure with the right verdict
                         │       gpumode         the modules that files written for GPU MODE import
                         │       kernelbench     a class ModelNew in place of custom_kernel
+                        │       switches_of_torch  what a GPU would compute less exactly
                         │       extensions      torch's builds of C++, without those that need a GPU ◄── cpp
                         └───► calls           one call: inputs ─► custom_kernel ─► outputs and their description
                                 transports    bytes between shared memory and the submission's tensors

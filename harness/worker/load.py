@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import importlib.util
 import os
 import re
@@ -21,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from harness.wire.protocol import NoDescriptor
-from harness.worker import gpumode
+from harness.worker import gpumode, switches_of_torch
 from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
@@ -64,62 +63,8 @@ def observed() -> dict[str, Any]:
     return {
         "kernels": [_storable(name)[:LONGEST_NAME] for name in sorted(names)[:MOST_KERNELS]],
         "switches": [_storable(words)[:LONGEST_NAME] for words in sorted(switches)[:MOST_SWITCHES]],
-        "inexact": _inexact_on_a_gpu(),
+        "inexact": switches_of_torch.inexact_on_a_gpu(),
     }
-
-
-def _inexact_on_a_gpu() -> list[str]:
-    """The switches of torch that make its matrix products less exact on a GPU: those that are set now, and those that
-    were set since the last question. A CPU ignores them. And what the interpreter computed more exactly than a chip."""
-    arithmetic = sys.modules.get("harness.interpreter.arithmetic")
-    found = sorted({*_set_now(), *_were_set, *(arithmetic.less_exact if arithmetic else ())})
-    _were_set.clear()
-    return found
-
-
-def _set_now() -> list[str]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return []
-    return [words for words, is_set in LESS_EXACT.items() if _holds(is_set, torch)]
-
-
-def _watch_switches() -> None:
-    """Note what is set when it is set: a call may reset it before it ends."""
-    binding = getattr(sys.modules.get("torch"), "_C", None)
-    for name in SETTERS:
-        setter = getattr(binding, name, None)
-        if setter is None or hasattr(setter, "__wrapped__"):
-            continue
-
-        @functools.wraps(setter)
-        def noted(*args: Any, _setter: Callable[..., Any] = setter, **named: Any) -> Any:
-            returned = _setter(*args, **named)
-            _were_set.update(_set_now())
-            return returned
-
-        setattr(binding, name, noted)
-
-
-_were_set: set[str] = set()
-SETTERS = (
-    *("_set_cublas_allow_tf32", "_set_float32_matmul_precision", "_set_fp32_precision_setter"),
-    "_set_cublas_allow_fp16_accumulation",
-)
-"""The functions of torch._C behind the switches."""
-
-
-LESS_EXACT: dict[str, Callable[[Any], bool]] = {
-    "TF32 in torch's float32 products": lambda torch: torch.backends.cuda.matmul.fp32_precision == "tf32",
-    "float16 accumulation in torch's products": lambda torch: torch.backends.cuda.matmul.allow_fp16_accumulation,
-}
-
-
-def _holds(is_set: Callable[[Any], bool], torch: Any) -> bool:
-    try:
-        return bool(is_set(torch))
-    except Exception:  # a submission can replace any of torch
-        return False
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
@@ -157,10 +102,10 @@ def load(
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     if interpreted:
-        _watch_switches()
+        switches_of_torch.watch()
     with around():
         spec.loader.exec_module(module)
-    _were_set.clear()  # what is still set, a call will find set
+    switches_of_torch.forget()  # what is still set, a call will find set
     if models:
         cls = getattr(module, "ModelNew", None)
         if not isinstance(cls, type):
