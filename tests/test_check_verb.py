@@ -131,6 +131,7 @@ def test_cases_that_are_asked_for_are_judged_alone(podium, words, cases):
         assert code == 0 and (judgement["cases"], judgement["cached"]) == (found, cached)
 
 
+@pytest.mark.slow(ci=True)
 def test_cases_that_were_judged_alone_are_not_taken_for_all(podium):
     alone = json.loads(podium(TORCH, "-k", "cols=5", "--json")[1])["judgement"]
     assert alone["cases"] == ["rows=3 cols=5"]
@@ -221,6 +222,7 @@ def test_other_failures_have_the_exit_codes_of_eval(podium, source, code, words)
     assert (got, words in out) == (code, True), out
 
 
+@pytest.mark.slow(ci=True)
 def test_a_call_over_the_time_limit_has_the_exit_code_of_eval(podium, limited):
     limited(call_s=1)
     code, out, _ = podium("import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
@@ -651,6 +653,7 @@ def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
     assert code == 0 and "through Triton's interpreter" in last and f"accepted (emulated {target}) (all " in last
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("target", ["gfx942", "sm_90"])
 def test_a_block_that_the_kernel_was_not_compiled_for_is_an_error(podium, target):
     code, out, _ = podium(HIP.replace("block=64", "block=128"), "--target", needing(target), "--no-run")
@@ -793,6 +796,7 @@ def test_load_inline_of_device_code_alone_is_compiled_not_run_and_says_why(podiu
     )
 
 
+@pytest.mark.slow(ci=True)
 def test_cpp_that_is_neither_judged_nor_compiled_is_no_pass_and_the_last_line_says_what_to_install(podium, monkeypatch):
     environment = enclosure._clean_environment
     monkeypatch.setattr(enclosure, "_clean_environment", lambda *words: {**environment(*words), "CXX": "no-such"})
@@ -840,6 +844,7 @@ def test_results_are_not_those_of_the_packages_that_were_here_before(tmp_path, m
     assert len({before, installed, replaced}) == 3 and tools.packages() == replaced
 
 
+@pytest.mark.slow(ci=True)
 def test_an_unchanged_file_is_answered_without_torch(podium, toy_root):
     podium(TORCH)
     script = (

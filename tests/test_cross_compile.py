@@ -664,6 +664,7 @@ def test_inline_hip_is_left_to_others(documents):
     assert not documents["kernels gfx942"]["hip"]
 
 
+@pytest.mark.slow(ci=True)
 def test_the_document_alone_is_on_stdout(tmp_path):
     file = tmp_path / "loud.py"
     file.write_text(

@@ -116,6 +116,7 @@ def voiding(monkeypatch, every, void=Void.NOT_STOPPED):
     return seen
 
 
+@pytest.mark.slow(ci=True)
 def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_root, monkeypatch, roomy):
     monkeypatch.setattr(Sampling, "samples_for", lambda *_: 20)
     counts = []
@@ -717,6 +718,7 @@ def test_what_gives_torch_cuda_sources_to_build_cannot_be_judged_on_a_processor_
     assert run.ending.message == f"its CUDA sources, for {name}, need a GPU: not run (line 3)"
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("variables", "lacking"),
     [({"PATH": "/nowhere"}, "no compiler c++"), ({"CXX": "true"}, "no Python.h, which torch's headers include")],
