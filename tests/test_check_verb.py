@@ -326,7 +326,7 @@ def test_it_is_said_in_how_many_cases_a_kernel_was_interpreted(podium):
 OTHER = TRITON[TRITON.index("@triton.jit") : TRITON.index("FACTOR:")].replace("double_kernel", "other_kernel")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_kernel_that_a_shape_s_second_call_launches_is_compiled(podium):
     source = TRITON.replace("FACTOR:", OTHER + "known = set()\nFACTOR:", 1)
     source = source.replace("    double_kernel[", "    (other_kernel if x.shape in known else double_kernel)[")
@@ -334,7 +334,7 @@ def test_a_kernel_that_a_shape_s_second_call_launches_is_compiled(podium):
     assert code == 0 and "other_kernel" in out and "launched in no test case" not in out
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_kernel_that_a_cpu_s_cases_alone_launch_is_named_as_not_compiled(podium):
     source = TRITON.replace("FACTOR:", OTHER + "FACTOR:", 1)
     on_cpu = "    (other_kernel if x.device.type == 'cpu' else double_kernel)["
@@ -343,7 +343,7 @@ def test_a_kernel_that_a_cpu_s_cases_alone_launch_is_named_as_not_compiled(podiu
     assert code == 0 and last_line(out).endswith(told)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_switch_that_no_test_case_turns_on_is_named(podium):
     source = TRITON.replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, ON: tl.constexpr = False)")
     source = source.replace("* FACTOR", "* (FACTOR + ON)")
@@ -353,7 +353,7 @@ def test_a_switch_that_no_test_case_turns_on_is_named(podium):
     assert "judged in no test case" not in podium(source, "--target", "sm_90")[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_an_autotuner_s_configurations_are_compiled_for_each_case_whatever_its_key(podium):
     """A constexpr that the key lacks makes other kernels of them."""
     tuned = "@triton.autotune([triton.Config({'LARGE': False}), triton.Config({'LARGE': True})], key=[])\n@triton.jit"
