@@ -301,12 +301,15 @@ def _check_room(lengths: list[int], appended: int, cache_max_len: int) -> None:
 def _fill_with_garbage(slots: Tensor, generator: torch.Generator) -> None:
     """What the free slots `[H, n, D]` of one sequence hold, a kind for each head and slot.
 
-    They come filled with normal numbers; half stay so, a quarter is scaled to near the end of the dtype's range, a
-    quarter is NaN.
+    They come filled with normal numbers; half stay so, a quarter is scaled to near the end of the dtype's range, an
+    eighth is infinite, and an eighth NaN.
     """
-    kind = torch.randint(0, 4, slots.shape[:2], generator=generator, device=slots.device)[..., None]
+    kind = torch.randint(0, 8, slots.shape[:2], generator=generator, device=slots.device)[..., None]
     # Normal numbers from torch stay below 8 (float32 ones are made of 24 random bits), so nothing overflows.
-    slots.copy_(torch.where(kind == 1, slots * (torch.finfo(slots.dtype).max / 8), slots))
+    slots.copy_(torch.where((kind == 2) | (kind == 3), slots * (torch.finfo(slots.dtype).max / 8), slots))
+    slots.copy_(
+        torch.where(kind == 1, slots.masked_fill(slots < 0, -torch.inf).masked_fill(slots >= 0, torch.inf), slots)
+    )
     slots.masked_fill_(kind == 0, torch.nan)
 
 

@@ -67,6 +67,9 @@ END_KEYS = 2048
 LEAST_TILES = 4
 """Of fewer tiles there is no overlap: if most keys count twice, the sum of the weights makes up for it."""
 
+MOST_OVERLAP = 0.5
+"""A row has no overlap either if these keys hold more of its weight, as where scores rise to the end."""
+
 LIGHTER_KEYS = 16
 """Of fewer keys the lighter ones have no part. The output of three keys is as large as the mean of 1000 is small: a few
 such rows would hold most of the part."""
@@ -287,7 +290,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
     tile_end.0, tile_end.1: what the first keys of all tiles of 64 add to even rows, and what the last ones add.
     overlap.0 to overlap.3: what the keys add to even rows that count twice if the last tile, of 16, 32, 64 or 128 keys,
-        begins early so as to be whole; of sequences of four such tiles or more.
+        begins early so as to be whole; of sequences of four such tiles or more, and where they are the lesser part.
     end_key.0, end_key.1: what the sequence's first key and its last one add to even rows where they are light, of
         sequences of up to 2048 keys. If keys of all weights counted, a few rows would hold most of it.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
@@ -395,12 +398,14 @@ def _of_places(weights: Tensor, values: Tensor) -> Tensor:
         by_stretch = weights.unflatten(-1, (STRETCHES, -1)).transpose(1, 2) @ values.unflatten(1, (STRETCHES, -1))
     cut = (tile if length % tile and length >= LEAST_TILES * tile else 0 for tile in OVERLAPS)
     early = (slice(length - tile, length // tile * tile) if tile else slice(0) for tile in cut)
-    slices = (slice(0, None, TILE), slice(TILE - 1, None, TILE), *early)
-    by_slice = torch.stack([weights[..., own] @ values[:, own] for own in slices], dim=1)
+    by_slice = [weights[..., own] @ values[:, own] for own in (slice(0, None, TILE), slice(TILE - 1, None, TILE))]
+    for own in early:
+        twice = weights[..., own]
+        by_slice.append(torch.where(twice.sum(dim=-1, keepdim=True) > MOST_OVERLAP, 0.0, twice) @ values[:, own])
     ends = torch.stack([weights[..., 0], weights[..., -1]], dim=1)[..., None]
     light = ends < (LIGHT_KEY / length if length <= END_KEYS else 0)
     by_end = ends * light * torch.stack([values[:, 0], values[:, -1]], dim=1)[:, :, None]
-    return torch.cat([by_stretch, by_slice, by_end], dim=1)
+    return torch.cat([by_stretch, torch.stack(by_slice, dim=1), by_end], dim=1)
 
 
 def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,9 @@
 Unit-normal scores leave a row's running maximum where the first tiles put it, and an online softmax that goes wrong
 when the maximum rises is never seen to. `growth` makes it rise: half of the dims of every KV head, chosen at random,
 add `growth` log2 units to the scores of each tile of 64 keys over those of the tile before. `scores: shuffled` moves
-them to five levels in a random order, so that no key is known to be near a row's maximum.
+them to five levels in a random order, so that no key is known to be near a row's maximum. `scores: large` moves all
+scores of a row by 112 or -112, so that its maximum may be far below zero. With `values: outliers` a key shows though it
+weighs little.
 """
 
 import math
@@ -21,10 +23,16 @@ from reference.attention import attention
 GROWTH_TILE = 64
 """Keys in a tile of `growth`: the narrowest that kernels commonly take at a time. Wider ones see a steeper rise."""
 
-SCORES = ("plain", "shuffled")
+SCORES = ("plain", "large", "shuffled")
+
+VALUES = ("normal", "outliers")
+
+OUTLIER = 1024.0
+"""How much larger the values of one key of each KV head are with values="outliers". A power of two, exact in bf16."""
 
 SHIFT = 112.0
-"""By how much `shuffled` scores are moved at most. exp of it overflows in float32, and exp of its negative is zero."""
+"""By how much `large` scores are moved, and `shuffled` ones at most. exp of it overflows in float32, and exp of its
+negative is zero."""
 
 OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
 """Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
@@ -37,8 +45,8 @@ less, or the other way round: either looks plain."""
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
 """`ref_kernel` takes so few rows at a time that their float64 queries, scores and outputs stay within the bytes of the
-inputs over the one, but at least 256 KiB, and at most the other. Float64 copies of one KV head's keys and values come
-on top."""
+inputs over the one, but at least 256 KiB, and at most the other. On a GPU, where many small kernels take long,
+within the other. Float64 copies of one KV head's keys and values come on top."""
 
 
 def generate_input(
@@ -51,19 +59,23 @@ def generate_input(
     causal: bool,
     growth: float = 0.0,
     scores: str = "plain",
+    values: str = "normal",
     seed: int,
     device: str,
 ) -> tuple[Tensor, Tensor, Tensor, dict]:
     """`(q, k, v, config)`, unit normal.
 
     q `[batch_size, seq_len, num_q_heads, head_dim]`, k and v `[batch_size, seq_len, num_kv_heads, head_dim]`, bf16.
-    config: the sizes, `causal` and `sm_scale`; it tells neither `growth` nor `scores`.
+    config: the sizes, `causal` and `sm_scale`; it tells neither `growth` nor `scores` nor `values`.
     growth: log2 units by which every query's scores rise from one tile of 64 keys to the next; at most a quarter more.
-    scores: plain or shuffled. Shuffled ones lie at five levels, of as many keys each, in an order drawn for each KV
-        head: the first fifth of the keys and the last are 112 or more below the highest level.
+    scores: plain, large or shuffled. Large ones are all moved by 112 or by -112, drawn for each query and head.
+        Shuffled ones lie at five levels, of as many keys each, in an order drawn for each KV head: the first fifth of
+        the keys and the last are 112 or more below the highest level.
+    values: normal or outliers. With outliers the values of one key of each KV head are OUTLIER times as large. Of every
+        other KV head it is one of the first half, which weighs little where scores grow.
 
     Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, a negative growth, an
-    unknown kind of scores, or shuffled ones that grow.
+    unknown kind of scores or values, or large or shuffled scores that grow.
     """
     q, k, v, config = empty_input(
         batch_size=batch_size,
@@ -74,13 +86,19 @@ def generate_input(
         causal=causal,
         growth=growth,
         scores=scores,
+        values=values,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
     for tensor in (q, k, v):
         _draw_unit_normal(tensor, generator)
     if growth or scores != "plain":
-        _move_scores(q, k, growth, generator)
+        _move_scores(q, k, growth, scores, generator)
+    if values == "outliers":
+        drawn = torch.rand((batch_size, num_kv_heads), generator=generator, device=device, dtype=torch.float64)
+        for b, places in enumerate(drawn.tolist()):
+            for h, place in enumerate(places):
+                v[b, int(place * (seq_len if h % 2 else (seq_len + 1) // 2)), h] *= OUTLIER
     return q, k, v, config
 
 
@@ -94,6 +112,7 @@ def empty_input(
     causal: bool,
     growth: float = 0.0,
     scores: str = "plain",
+    values: str = "normal",
     device: str,
 ) -> tuple[Tensor, Tensor, Tensor, dict]:
     """What `generate_input` returns, with q, k and v not yet written."""
@@ -104,7 +123,7 @@ def empty_input(
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
     }
-    _check(config, growth, scores)
+    _check(config, growth, scores, values)
     q, k, v = (
         torch.empty(batch_size, seq_len, heads, head_dim, dtype=torch.bfloat16, device=device)
         for heads in (num_q_heads, num_kv_heads, num_kv_heads)
@@ -121,7 +140,7 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict], rows: Tensor | None = 
     wanted = torch.arange(seq_len) if rows is None else rows.cpu()
     out = torch.empty(batch, len(wanted), q_heads, head_dim, dtype=q.dtype, device=q.device)
     workspace = (q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE
-    workspace = min(max(workspace, 1 << 18), _WORKSPACE_BYTES)
+    workspace = min(max(workspace, 1 << 18), _WORKSPACE_BYTES) if q.device.type == "cpu" else _WORKSPACE_BYTES
     step = max(1, workspace // (8 * group * 3 * (head_dim + seq_len)))
     for b in range(batch):
         for h in range(kv_heads):
@@ -151,6 +170,7 @@ def cost(
     causal: bool,
     growth: float = 0.0,
     scores: str = "plain",
+    values: str = "normal",
 ) -> dict[str, dict]:
     """q, k and v read once and the output written once; two products of 2·D flops a visible pair of query and key.
 
@@ -166,7 +186,7 @@ def device_bytes(**case: Any) -> int:
     return cost(**case)["bf16"]["bytes"]
 
 
-def _check(config: dict[str, int], growth: float, scores: str) -> None:
+def _check(config: dict[str, int], growth: float, scores: str, values: str) -> None:
     for name, size in config.items():
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be at least 1")
@@ -179,6 +199,8 @@ def _check(config: dict[str, int], growth: float, scores: str) -> None:
         raise ValueError(f"growth is {growth}; it must be a number of log2 units, at least 0")
     if scores not in SCORES:
         raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
+    if values not in VALUES:
+        raise ValueError(f"values is {values!r}; it must be one of {', '.join(VALUES)}")
     if growth and scores != "plain":
         raise ValueError(f"{scores} scores cannot grow: give no growth, or plain scores")
 
@@ -189,9 +211,9 @@ def _draw_unit_normal(tensor: Tensor, generator: torch.Generator) -> None:
         sequence.copy_(torch.randn(sequence.shape, generator=generator, device=generator.device))
 
 
-def _move_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator) -> None:
+def _move_scores(q: Tensor, k: Tensor, growth: float, scores: str, generator: torch.Generator) -> None:
     """Move all scores, in place, by half of the dims of each KV head: which ones is drawn. By tiles if they grow,
-    otherwise to shuffled levels.
+    otherwise to shuffled levels, or if they are large to one level, with a sign for each query and head.
 
     There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
     across u. So the scores of a level are moved alike, whatever q or k is rounded to.
@@ -208,6 +230,8 @@ def _move_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator
     position = torch.arange(seq_len, device=device)
     if growth:
         levels = (growth * math.log(2.0) * (position // GROWTH_TILE)).expand(*per_head, seq_len)
+    elif scores == "large":
+        levels = torch.full((*per_head, seq_len), SHIFT, device=device)
     else:
         levels = SHIFT * _shuffled_levels(per_head, generator)[..., position * 5 // seq_len]
     power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
@@ -221,6 +245,8 @@ def _move_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator
             wanted = (reach * split[b, h]).expand(queries.shape[:2])
             if growth:
                 wanted = wanted * (1.0 + torch.rand(wanted.shape, generator=generator, device=device) / 4)
+            elif scores == "large":
+                wanted = wanted * (1.0 - 2.0 * torch.randint(2, wanted.shape, generator=generator, device=device))
             own = queries.float()
             queries.copy_(own + (wanted - (own * u[b, h]).sum(-1))[..., None] * u[b, h])
 
