@@ -91,8 +91,10 @@ def test_the_reference_writes_only_where_a_submission_may(problem, reference):
 
 def test_cost_is_positive_for_every_case(problem, reference):
     for case in problem.every_case:
+        # Without any keys there is nothing to compute.
+        least = 0 if case.parameters.get("kv_seq_len") == 0 else 1
         for entry in reference.cost(case).values():
-            assert entry["bytes"] > 0 and all(count > 0 for count in entry["flops"].values())
+            assert entry["bytes"] > 0 and all(count >= least for count in entry["flops"].values())
             assert set(entry["flops"]) <= {"bfloat16", "float16", "float32", "float8", "float4"}
 
 
