@@ -75,22 +75,29 @@ def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
             yield f"the softmax scale were {percent} % too {side}", sm_scale * (1 + sign * percent / 100)
 
 
-EXP_TAKES = (-80.0, 88.0, 90.0)
-"""The logarithm of a sum of exponentials in float32: below the first it may round to zero, above the second it may
-overflow, above the third it does. Between, a score's own rounding decides."""
+EXP_TAKES = (-104.0, -80.0, 88.0, 90.0)
+"""The logarithm of a sum of exponentials in float32: below the first it is zero, below the second it may round to zero,
+above the third it may overflow, above the fourth it does. Between, a score's own rounding decides."""
 
 
-def no_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
-    """The mistake of a softmax without the row's maximum, if its exponentials overflow. For problems with a softmax.
+def wrong_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
+    """The mistakes of a softmax without the row's maximum, if its exponentials overflow, and of a maximum that is never
+    below zero, if they are all zero: the row is 0 / 0, or zero as where padding counts. For problems with a softmax.
 
     `out`: the right output. `log_sums`: the logarithm of each row's sum of exponentials, without an axis for dims.
     """
-    low, high, beyond = EXP_TAKES
+    zero, low, high, beyond = EXP_TAKES
+    rows = log_sums.to(out)[..., None]
     if bool((log_sums > beyond).any()):
-        rows = log_sums.to(out)[..., None]
         mistaken = torch.where((rows < low) | (rows > high), torch.nan, out)
         words = "the row's maximum were not subtracted: exp overflows at scores above 88"
         yield words, torch.where(rows > beyond, torch.inf, mistaken)
+    if bool((log_sums < zero).any()):
+        mistaken = torch.where(rows < low, torch.nan, out)
+        words = "the row's maximum began at 0 and not at -inf: every weight is zero where all scores are below -104"
+        yield words, torch.where(rows < zero, torch.inf, mistaken)
+        words = "the row's maximum began at 0 and not at -inf, or keys beyond the end counted with the score 0"
+        yield words, torch.where(rows < zero, 0.0, mistaken)
 
 
 MOST_SCORES = 8 << 20
@@ -243,7 +250,8 @@ def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], toleran
 
 
 def _distance(outputs: Sequence[Difference], given: Sequence[torch.Tensor]) -> float:
-    """The largest relative L2 distance of an output from that of a mistake, where the latter is finite."""
+    """The largest relative L2 distance of an output from that of a mistake, where the latter is finite. Infinite if it
+    is so nowhere: any mistake that says more is nearer."""
     found = []
     for output, mistaken in zip(outputs, given, strict=True):
         assert output.actual is not None
@@ -251,5 +259,5 @@ def _distance(outputs: Sequence[Difference], given: Sequence[torch.Tensor]) -> f
         got = float64(output.actual.to(wrong.device))
         numbers = wrong.isfinite()
         away, size = (torch.where(numbers, each, 0.0).norm() for each in (got - wrong, wrong))
-        found.append(float(away / size.clamp(min=1e-30)))
+        found.append(float(away / size.clamp(min=1e-30)) if bool(numbers.any()) else math.inf)
     return max(found)

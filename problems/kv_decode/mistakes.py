@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import MOST_SCORES, no_maximum, not_rescaled, wrong_scales
+from harness.judge.mistakes import MOST_SCORES, not_rescaled, wrong_maximum, wrong_scales
 from reference.attention import attention
 
 BLOCKS = (16, 32, 64, 128)
@@ -27,7 +27,7 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict]) 
     k, v = _keys(k_cache, k_new, lens), _keys(v_cache, v_new, lens)
     attend = partial(attention, q, causal=causal, causal_offset=lens, kv_lens=counts)
     scores = _scores(q, k, counts, lens if causal else counts)
-    yield from no_maximum(attend(k, v), scores.logsumexp(-1))
+    yield from wrong_maximum(attend(k, v), scores.logsumexp(-1))
     for words, wrong in wrong_scales(head_dim**-0.5, head_dim):
         yield words, attend(k, v, sm_scale=wrong)
     yield "the new keys and values were left out", _seen(attend(k, v, causal=False, kv_lens=lens), lens)
@@ -68,12 +68,12 @@ def _free_slots(out: Tensor, data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     """The mistakes of reading slots behind a sequence's end. `out`: the right output."""
     q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
     lens, slots, group = seq_lens.to(torch.int64), k_cache.shape[2], q.shape[1] // k_cache.shape[1]
-    has_nan = torch.nn.functional.pad(v_cache.isnan().any(dim=-1).flatten().cumsum(0), (1, 0))
+    unfit = torch.nn.functional.pad((~v_cache.isfinite()).any(dim=-1).flatten().cumsum(0), (1, 0))
     bases = torch.arange(lens.numel() * k_cache.shape[1], device=lens.device).view(len(lens), -1) * slots
     for block in BLOCKS:
         first, end = bases + lens[:, None], bases - (-lens // block * block)[:, None]
-        held = has_nan[end.clamp(max=len(has_nan) - 1)] > has_nan[first]
-        words = "slots behind seq_lens were not masked: some hold NaN, and 0 x NaN is NaN"
+        held = unfit[end.clamp(max=len(unfit) - 1)] > unfit[first]
+        words = "slots behind seq_lens were not masked: some hold NaN or inf, and 0 x either is NaN"
         yield words, out.masked_fill(held.repeat_interleave(group, dim=1)[:, :, None, None], torch.inf)
     for block in (1, *BLOCKS):  # at the end of a whole block the loop ends, and the slot behind it is not read
         more = (lens + ((lens % block != 0) | (block == 1))).clamp(max=slots)
@@ -81,10 +81,10 @@ def _free_slots(out: Tensor, data: tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
         wrong = attention(q, k, v, causal=config["is_causal"], causal_offset=more, kv_lens=more + q.shape[2])
         key, value = (torch.stack([each[:, (n - 1).clamp(min=0)] for each, n in zip(x, more)]) for x in (k, v))
         k_odd, v_odd = (~(each.abs() <= GARBAGE).all(dim=-1) & (more > lens)[:, None] for each in (key, value))
-        nan = ~k_odd & v_odd & value.isnan().all(dim=-1)
-        odd, nan = (each.repeat_interleave(group, dim=1)[:, :, None, None] for each in (k_odd | v_odd, nan))
+        stray = ~k_odd & v_odd & ~value.isfinite().any(dim=-1)
+        odd, stray = (each.repeat_interleave(group, dim=1)[:, :, None, None] for each in (k_odd | v_odd, stray))
         words = "one slot behind seq_lens counted as a key: <= where < is due"
-        yield words, wrong.masked_fill(odd, torch.nan).masked_fill(nan, torch.inf)
+        yield words, wrong.masked_fill(odd, torch.nan).masked_fill(stray, torch.inf)
 
 
 def _not_rescaled(scores: Tensor, v: Tensor, lens: Tensor) -> Iterator[tuple]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import no_maximum, wrong_scales
+from harness.judge.mistakes import wrong_maximum, wrong_scales
 from reference.attention import ragged_decode_attention
 from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_mxfp4
 
@@ -130,7 +130,7 @@ def _read_from(kv: Tensor, q: Tensor, data: tuple[Tensor, dict, Tensor, Tensor, 
     _, _, _, kv_indptr, config = data
     scale, v_dim, attend = config["sm_scale"], config["v_head_dim"], _attend(data)
     whole = partial(attend, kv_indptr=kv_indptr)
-    yield from no_maximum(whole(q, kv), _log_sums(q, kv, kv_indptr, scale))
+    yield from wrong_maximum(whole(q, kv), _log_sums(q, kv, kv_indptr, scale))
     for words, wrong in (*wrong_scales(scale, q.shape[-1]), *OTHER_SCALES.items()):
         yield words, whole(q, kv, sm_scale=wrong)
     rope = q.shape[-1] - v_dim

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.judge.mistakes import MOST_SCORES, no_maximum, not_rescaled, wrong_scales
+from harness.judge.mistakes import MOST_SCORES, not_rescaled, wrong_maximum, wrong_scales
 from reference.attention import attention
 
 BLOCKS = (16, 32, 64, 128)
@@ -38,16 +38,16 @@ def mistakes(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, T
                 f"the last, partial block of {block} keys were left out",
                 _over_some(attend, data, keys // block * block),
             )
+    if q.shape[0] * q_heads * keys * keys <= MOST_SCORES:
+        yield from _of_the_maximum(data)
     for block in BLOCKS if not causal else ():
         if short := -keys % block:
             padded = (torch.nn.functional.pad(x, (0, 0, 0, 0, 0, short)) for x in (k, v))
             yield f"keys beyond the end, up to a multiple of {block}, counted with the score 0", attend(q, *padded)
-    if q.shape[0] * q_heads * keys * keys <= MOST_SCORES:
-        yield from _of_the_maximum(data)
 
 
 def _of_the_maximum(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple[str, Tensor]]:
-    """A maximum that is not subtracted, and the mistakes at one that rises, by the keys that kernels take at a time."""
+    """The mistakes at the maximum, and at one that rises by the keys that kernels take at a time."""
     q, k, v, config = data
     group = q.shape[2] // k.shape[2]
     queries, keys, values = (x.transpose(1, 2).double() for x in (q, k, v))
@@ -56,7 +56,7 @@ def _of_the_maximum(data: tuple[Tensor, Tensor, Tensor, dict]) -> Iterator[tuple
     places = torch.arange(scores.shape[-1], device=q.device)
     if config["causal"]:
         scores.masked_fill_(places > places[:, None], -torch.inf)
-    for words, wrong in no_maximum(scores.softmax(-1) @ values, scores.logsumexp(-1)):
+    for words, wrong in wrong_maximum(scores.softmax(-1) @ values, scores.logsumexp(-1)):
         yield words, wrong.transpose(1, 2)
     for block in BLOCKS:
         ends = ((places // block + 1) * block - 1).clamp(max=len(places) - 1)
