@@ -290,10 +290,12 @@ MOVED = {"head_dim": 64, "cache_max_len": 700, "seq_lens": [600, 70]}
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_large_scores_are_moved_past_what_exp_takes_in_either_direction(dtype):
+    """In 16 bits further than what a kernel may take for minus infinity, in every other KV head: there are two."""
     for scores in scores_of(generate(**MOVED, dtype=dtype, scores="large")):
         middle = scores.mean(-1)
-        assert bool(((middle.abs() > 104) & (middle.abs() < 120)).all())
-        assert bool((middle > 0).any()) and bool((middle < 0).any())
+        for part, moved in zip(middle.chunk(2), (112, 112 if dtype == "float32" else 300), strict=True):
+            assert bool(((part.abs() - moved).abs() < 8).all())
+            assert bool((part > 0).any()) and bool((part < 0).any())
         assert 0.7 < float((scores - middle[..., None]).std()) < 2
 
 

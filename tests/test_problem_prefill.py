@@ -34,7 +34,7 @@ shapes = st.fixed_dictionaries(
         "num_kv_heads": st.integers(1, 3),
         "head_dim": st.sampled_from([1, 3, 7, 16]),
         "causal": st.booleans(),
-        "moved": st.sampled_from([{}, {"growth": 16.0}, {"scores": "large"}, {"scores": "shuffled"}]),
+        "moved": st.sampled_from([{}, {"growth": 16.0}, *({"scores": kind} for kind in ("large", "shuffled", "sink"))]),
     }
 ).map(lambda case: {name: value for name, value in case.items() if name != "moved"} | case["moved"])
 seeds = st.integers(0, 2**63 - 1)
@@ -151,10 +151,10 @@ def test_a_benchmarks_length_grows_and_other_moved_scores_come_with_each_mask():
         stated = [case.parameters for case in cases.test]
         lengths = {case.parameters["seq_len"] for case in cases.benchmark}
         assert any(p["seq_len"] in lengths and p.get("growth", 0) > 0 for p in stated)
-        for scores in ("large", "shuffled"):
+        for scores in ("large", "shuffled", "sink"):
             assert {p["causal"] for p in stated if p.get("scores") == scores} == {True, False}
     (shape, *_) = PROBLEM.cases.benchmark
-    for moved in ({"scores": "large"}, {"scores": "shuffled"}, {"values": "outliers"}):
+    for moved in ({"scores": "large"}, {"scores": "shuffled"}, {"scores": "sink"}, {"values": "outliers"}):
         assert {**shape.parameters, **moved} in [case.parameters for case in PROBLEM.cases.test]
 
 
@@ -320,11 +320,20 @@ def test_large_scores_of_a_row_are_all_far_above_zero_or_all_far_below_it(causal
     assert 0.3 < (signs[..., 0] > 0).double().mean() < 0.7
 
 
+def test_a_sink_leaves_the_other_keys_a_twentieth_of_a_row():
+    weights = scores_of(inputs(3, **{**SHORT, "seq_len": 500, "causal": False}, scores="sink")).softmax(-1)
+    top = weights.amax(-1)
+    assert bool((weights.argmax(-1) == weights[0, 0].argmax()).all()) and int(weights[0, 0].argmax()) < 64
+    assert 0.9 < top.mean() < 0.98 and bool((top < 0.999).all())
+
+
 def test_the_values_of_one_key_of_each_kv_head_are_outliers():
     _, _, v, _ = inputs(4, **{**SHORT, "num_kv_heads": 2, "growth": 10, "values": "outliers"})
     is_large = v.float().abs().amax(-1) > 100
     assert is_large.sum(1).tolist() == [[1, 1]]
     assert is_large[0, :, 0].nonzero().item() < 35
+    _, _, v, _ = inputs(4, **{**SHORT, "num_kv_heads": 2, "growth": -5, "values": "outliers"})
+    assert (v.float().abs().amax(-1) > 100)[0, :, 0].nonzero().item() >= 35
 
 
 @pytest.mark.parametrize("moved", [{"growth": 48}, {"scores": "large"}, {"scores": "shuffled"}], ids=str)
@@ -353,7 +362,6 @@ def test_queries_may_be_scaled_and_rounded_before_the_product_where_scores_are_m
     [
         ({"seq_len": 0}, "seq_len is 0"),
         ({"num_q_heads": 6, "num_kv_heads": 4}, "num_q_heads must be a multiple of num_kv_heads"),
-        ({"growth": -1.0}, "growth is -1.0"),
         ({"growth": math.nan}, "growth is nan"),
         ({"scores": "huge"}, "scores is 'huge'"),
         ({"values": "huge"}, "values is 'huge'"),

@@ -31,6 +31,10 @@ SHIFT = 112.0
 """By how much scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of its negative is zero
 (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
 
+LARGE = 300.0
+"""By how much `large` scores are moved in every other KV head, in 16 bits: further below zero than what a kernel may
+take for minus infinity. In float32 the rounding of such a score would cost three times what 112 costs."""
+
 RISE_TILE = 64
 """Keys over which `rising` scores stay level."""
 
@@ -307,9 +311,7 @@ def _fill_with_garbage(slots: Tensor, generator: torch.Generator) -> None:
     kind = torch.randint(0, 8, slots.shape[:2], generator=generator, device=slots.device)[..., None]
     # Normal numbers from torch stay below 8 (float32 ones are made of 24 random bits), so nothing overflows.
     slots.copy_(torch.where((kind == 2) | (kind == 3), slots * (torch.finfo(slots.dtype).max / 8), slots))
-    slots.copy_(
-        torch.where(kind == 1, slots.masked_fill(slots < 0, -torch.inf).masked_fill(slots >= 0, torch.inf), slots)
-    )
+    slots.copy_(torch.where(kind == 1, torch.full_like(slots, torch.inf).copysign(slots), slots))
     slots.masked_fill_(kind == 0, torch.nan)
 
 
@@ -380,7 +382,7 @@ def _shift_scores(
     There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
     across u. So the scores of a level are moved alike, whatever q or k is rounded to. Levels:
 
-    large: of one query's keys the same, SHIFT or its negative at random.
+    large: of one query's keys the same, SHIFT or its negative at random. In 16 bits it is LARGE in every other KV head.
     rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, which holds new keys: the
         running maximum rises from tile to tile.
     shuffled: five, of as many keys each, in an order drawn for each KV head: no key is known to be near the maximum,
@@ -396,7 +398,10 @@ def _shift_scores(
     c -= (c * u).sum(-1, keepdim=True) * u
     power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
     split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
-    reach = (SHIFT * head_dim**0.5) ** 0.5
+    shift = torch.full(per_head, SHIFT, device=device)
+    if scores == "large" and q.dtype != torch.float32:
+        shift[:, 1::2] = LARGE
+    reach = (shift * head_dim**0.5) ** 0.5
     along_keys = (reach / split)[..., None] * u
 
     orders = _shuffled_levels(per_head, generator)

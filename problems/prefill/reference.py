@@ -8,8 +8,9 @@ Unit-normal scores leave a row's running maximum where the first tiles put it, a
 when the maximum rises is never seen to. `growth` makes it rise: half of the dims of every KV head, chosen at random,
 add `growth` log2 units to the scores of each tile of 64 keys over those of the tile before. `scores: shuffled` moves
 them to five levels in a random order, so that no key is known to be near a row's maximum. `scores: large` moves all
-scores of a row by 112 or -112, so that its maximum may be far below zero. With `values: outliers` a key shows though it
-weighs little.
+scores of a row far above zero or far below it. `scores: sink` raises one early key above all others, which together
+still weigh. A negative `growth` makes the maximum stand in the first tile, while later ones fall. With `values:
+outliers` a key shows though it weighs little.
 """
 
 import math
@@ -23,7 +24,7 @@ from reference.attention import attention
 GROWTH_TILE = 64
 """Keys in a tile of `growth`: the narrowest that kernels commonly take at a time. Wider ones see a steeper rise."""
 
-SCORES = ("plain", "large", "shuffled")
+SCORES = ("plain", "large", "shuffled", "sink")
 
 VALUES = ("normal", "outliers")
 
@@ -31,8 +32,14 @@ OUTLIER = 1024.0
 """How much larger the values of one key of each KV head are with values="outliers". A power of two, exact in bf16."""
 
 SHIFT = 112.0
-"""By how much `large` scores are moved, and `shuffled` ones at most. exp of it overflows in float32, and exp of its
-negative is zero."""
+"""By how much `shuffled` scores are moved at most. exp of it overflows in float32, and exp of its negative is zero."""
+
+LARGE = (SHIFT, 300.0)
+"""By how much `large` scores are moved, the second in every other KV head: further below zero than what a kernel may
+take for minus infinity."""
+
+SINK = 3.0
+"""By how much the sink's score is above the logarithm of the number of keys: the others keep a twentieth of a row."""
 
 OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
 """Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
@@ -68,14 +75,16 @@ def generate_input(
     q `[batch_size, seq_len, num_q_heads, head_dim]`, k and v `[batch_size, seq_len, num_kv_heads, head_dim]`, bf16.
     config: the sizes, `causal` and `sm_scale`; it tells neither `growth` nor `scores` nor `values`.
     growth: log2 units by which every query's scores rise from one tile of 64 keys to the next; at most a quarter more.
-    scores: plain, large or shuffled. Large ones are all moved by 112 or by -112, drawn for each query and head.
+        If it is negative they fall.
+    scores: plain, large, shuffled or sink. Large ones are all moved by 112 or by -112, drawn for each query and head,
+        in every other KV head by 300 or -300. A sink is one of the first 64 keys, with a score of log(seq_len) + SINK.
         Shuffled ones lie at five levels, of as many keys each, in an order drawn for each KV head: the first fifth of
         the keys and the last are 112 or more below the highest level.
     values: normal or outliers. With outliers the values of one key of each KV head are OUTLIER times as large. Of every
-        other KV head it is one of the first half, which weighs little where scores grow.
+        other KV head it is one of the half that weighs little where scores grow or fall.
 
-    Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, a negative growth, an
-    unknown kind of scores or values, or large or shuffled scores that grow.
+    Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, a growth that is no number,
+    an unknown kind of scores or values, or scores of another kind than plain that grow.
     """
     q, k, v, config = empty_input(
         batch_size=batch_size,
@@ -98,7 +107,9 @@ def generate_input(
         drawn = torch.rand((batch_size, num_kv_heads), generator=generator, device=device, dtype=torch.float64)
         for b, places in enumerate(drawn.tolist()):
             for h, place in enumerate(places):
-                v[b, int(place * (seq_len if h % 2 else (seq_len + 1) // 2)), h] *= OUTLIER
+                half = (seq_len + 1) // 2
+                first, among = (0, seq_len) if h % 2 else (seq_len - half if growth < 0 else 0, half)
+                v[b, first + int(place * among), h] *= OUTLIER
     return q, k, v, config
 
 
@@ -195,8 +206,8 @@ def _check(config: dict[str, int], growth: float, scores: str, values: str) -> N
             f"{config['num_q_heads']} query heads cannot share {config['num_kv_heads']} KV heads evenly: "
             "num_q_heads must be a multiple of num_kv_heads"
         )
-    if not 0 <= growth < math.inf:
-        raise ValueError(f"growth is {growth}; it must be a number of log2 units, at least 0")
+    if not math.isfinite(growth):
+        raise ValueError(f"growth is {growth}; it must be a number of log2 units")
     if scores not in SCORES:
         raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
     if values not in VALUES:
@@ -213,7 +224,7 @@ def _draw_unit_normal(tensor: Tensor, generator: torch.Generator) -> None:
 
 def _move_scores(q: Tensor, k: Tensor, growth: float, scores: str, generator: torch.Generator) -> None:
     """Move all scores, in place, by half of the dims of each KV head: which ones is drawn. By tiles if they grow,
-    otherwise to shuffled levels, or if they are large to one level, with a sign for each query and head.
+    otherwise to shuffled levels, to that of a sink, or if they are large to one level, with a sign for each query.
 
     There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
     across u. So the scores of a level are moved alike, whatever q or k is rounded to.
@@ -231,12 +242,16 @@ def _move_scores(q: Tensor, k: Tensor, growth: float, scores: str, generator: to
     if growth:
         levels = (growth * math.log(2.0) * (position // GROWTH_TILE)).expand(*per_head, seq_len)
     elif scores == "large":
-        levels = torch.full((*per_head, seq_len), SHIFT, device=device)
+        shifts = torch.tensor(LARGE, device=device)[torch.arange(kv_heads, device=device) % len(LARGE)]
+        levels = shifts[:, None].expand(*per_head, seq_len)
+    elif scores == "sink":
+        place = torch.rand((*per_head, 1), generator=generator, device=device) * min(seq_len, GROWTH_TILE)
+        levels = (position == place.long()) * (math.log(seq_len) + SINK)
     else:
         levels = SHIFT * _shuffled_levels(per_head, generator)[..., position * 5 // seq_len]
     power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
     split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
-    most = growth * math.log(2.0) * ((seq_len - 1) // GROWTH_TILE) if growth else SHIFT
+    most = float(levels.abs().amax())
     reach = (max(most, 1.0) * head_dim**0.5) ** 0.5
     for b in range(batch):
         for h, queries in enumerate(q[b].unflatten(1, (kv_heads, -1)).unbind(1)):
