@@ -478,6 +478,25 @@ def test_a_case_of_one_s_own_that_lacks_parameters_is_told_which_and_what_they_m
     assert refused.value.hint.startswith(hint)
 
 
+@pytest.mark.parametrize("label", [f"{MLA} scores=large values=outliers", f"{MLA} values=outliers scores=large"])
+def test_a_case_of_one_s_own_with_parameters_too_many_is_told_which(label):
+    with pytest.raises(UsageError, match="has no case") as refused:
+        case_named(catalog.load_problem(ROOT, "mla"), "cpu", label)
+    assert refused.value.hint == "a case of your own must do without values=outliers"
+
+
+def test_a_case_is_known_with_commas_lower_case_booleans_and_spaces_in_lists():
+    label = "batch_size=2, seq_len=70, num_q_heads=4, num_kv_heads=2, head_dim=64, causal=true, scores=large"
+    prefill = catalog.load_problem(ROOT, "prefill")
+    assert case_named(prefill, "cpu", label).label == label.replace(",", "").replace("true", "True")
+    case = case_named(
+        catalog.load_problem(ROOT, "mla"), "cpu", "batch_size=2 q_seq_len=1 kv_seq_len=[ 70, 80 ] scores=plain"
+    )
+    assert case.parameters["kv_seq_len"] == [70, 80]
+    stated = prefill.cpu.test[0]
+    assert case_named(prefill, "cpu", ", ".join(reversed(stated.label.split()))) == stated
+
+
 def test_the_case_of_one_s_own_in_mla_s_readme_is_one():
     text = " ".join((ROOT / "problems/mla/README.md").read_text().split())
     label = text.partition("--case '")[2].partition("'")[0]

@@ -68,11 +68,13 @@ def case_named(problem: Problem, device_kind: str, name: str) -> Case:
 
 
 def no_such_case(problem: Problem, label: str) -> UsageError:
-    """The error for a label that no case has. It names the value that no run draws, or the parameters that are missing
-    and their values, or else the nearest label."""
+    """The error for a label that no case has. It names the value that no run draws, the parameters that are missing and
+    their values, or those that are too many, or else the nearest label."""
     hint = problem.refusal(label)
     if hint is None and (lacking := problem.lacking(label)):
         hint = "a case of your own also needs " + "\n    or ".join(lacking)
+    elif hint is None and (surplus := problem.surplus(label)):
+        hint = "a case of your own must do without " + "\n    or without ".join(surplus)
     return UsageError(
         f"{problem.name} has no case {label!r}",
         hint or did_you_mean(label, {known.label for known in problem.every_case}),

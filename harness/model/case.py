@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import Field, model_validator
@@ -42,8 +43,10 @@ class Case(Value):
 
 
 def case_of(label: str) -> Case | None:
-    """The case that has this label, or None if the text is not a label."""
-    pairs = [part.partition("=") for part in label.split()]
+    """The case that has this label, or None if the text is not a label. Commas between parameters, `true` for `True`
+    and spaces in a list are understood as well."""
+    within_lists = re.sub(r"\s+(?=[^\[\]]*\])|(?<=\[)\s+", "", label)
+    pairs = [part.rstrip(",").partition("=") for part in within_lists.split()]
     if not pairs or not all(name and equals for name, equals, _ in pairs):
         return None
     return Case(parameters={name: _value(text) for name, _, text in pairs})
@@ -214,6 +217,13 @@ class SecretCases(Value):
             return None
         return self._ranges(name for name in self.parameters if name not in case.parameters)
 
+    def surplus(self, case: Case) -> str | None:
+        """What `case` has that this family has not: `values=outliers`. None if that is nothing, or if a parameter of
+        this family is missing."""
+        if not case.parameters.keys() > self.parameters.keys():
+            return None
+        return _label({name: value for name, value in case.parameters.items() if name not in self.parameters})
+
     def values(self, name: str) -> list[CaseValue]:
         """All values that `name` can have. Empty if they depend on another parameter."""
         given = self.parameters.get(name)
@@ -279,8 +289,8 @@ def _plain(value: CaseValue) -> str:
 
 def _value(text: str) -> CaseValue:
     """The value that `_plain` printed as this text."""
-    if text in ("True", "False"):
-        return text == "True"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
         value = json.loads(text)
     except ValueError:

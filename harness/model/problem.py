@@ -143,10 +143,10 @@ class Problem(Value):
     def case_called(self, label: str) -> Case | None:
         """The case with this label, if the problem states it, or a run could have drawn it or probed with it. Else
         None."""
-        stated = {case.label: case for case in self.every_case}
-        if label in stated:
-            return stated[label]
         case = case_of(label)
+        for stated in self.every_case:
+            if stated.label == label or (case is not None and stated.key == case.key):
+                return stated
         if case is None or any(family.allows(case) for family in (*self.cases.secret, *self.cpu.secret)):
             return case
         probes = (probe for lists in (self.cases, self.cpu) for each in lists.benchmark for probe in lists.probes(each))
@@ -171,6 +171,14 @@ class Problem(Value):
         found = [(lack, family.refusal(case)) for family in families if (lack := family.lack(case)) is not None]
         fitting = [lack for lack, refusal in found if refusal is None]
         return list(dict.fromkeys(fitting or [f"{lack}, and {refusal}" for lack, refusal in found]))
+
+    def surplus(self, label: str) -> list[str]:
+        """What the case with this label has too much, for each family of secret cases that has all its other
+        parameters."""
+        case = case_of(label)
+        families = (*self.cases.secret, *self.cpu.secret)
+        found = [family.surplus(case) for family in families] if case is not None else []
+        return list(dict.fromkeys(extra for extra in found if extra is not None))
 
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
         """The same problem with only these cases on every device, and without secret cases. Probes stay. `partial`:
