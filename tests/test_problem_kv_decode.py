@@ -234,6 +234,7 @@ def test_a_loop_of_steps_is_one_causal_attention_over_all_of_its_keys(monkeypatc
     starts, caches = seq_lens.clone(), (k_cache, v_cache)
     queries, outputs = [], []
     monkeypatch.setattr(reference, "_write_anew", lambda *_: None)
+    monkeypatch.setattr(reference, "_take_back", lambda *_: None)
     for step in range(15):
         if step:
             data = reference.next_input(data, seed=step)
@@ -291,9 +292,10 @@ MOVED = {"head_dim": 64, "cache_max_len": 700, "seq_lens": [600, 70]}
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_large_scores_are_moved_past_what_exp_takes_in_either_direction(dtype):
     """In 16 bits further than what a kernel may take for minus infinity, in every other KV head: there are two."""
-    for scores in scores_of(generate(**MOVED, dtype=dtype, scores="large")):
+    for sequence, scores in enumerate(scores_of(generate(**MOVED, dtype=dtype, scores="large"))):
         middle = scores.mean(-1)
-        for part, moved in zip(middle.chunk(2), (112, 112 if dtype == "float32" else 300), strict=True):
+        for kv_head, part in enumerate(middle.chunk(2)):
+            moved = 300 if dtype != "float32" and (sequence + kv_head) % 2 else 112
             assert bool(((part.abs() - moved).abs() < 8).all())
             assert bool((part > 0).any()) and bool((part < 0).any())
         assert 0.7 < float((scores - middle[..., None]).std()) < 2
@@ -356,6 +358,41 @@ def test_outliers_are_the_values_of_one_key_of_each_head_cached_or_new(dtype):
             assert large[:, 0].tolist() == list(range(len(values)))
             where |= {"cached" if key < length else "new" for key in large[:, 1].tolist()}
     assert where == {"cached", "new"}
+
+
+def test_biased_values_have_a_vector_in_common_that_is_each_kv_heads_own():
+    data = generate(seq_lens=[400, 300], cache_max_len=500, head_dim=64, values="biased")
+    plain = generate(seq_lens=[400, 300], cache_max_len=500, head_dim=64)
+    assert all(map(same_bits, [*data[:2], data[3]], [*plain[:2], plain[3]]))
+    biases = []
+    for b, length in enumerate(data[5].tolist()):
+        assert same_bits(data[4][b, :, length:], plain[4][b, :, length:])
+        added = torch.cat([data[4][b, :, :length] - plain[4][b, :, :length], (data[2] - plain[2])[b]], dim=1)
+        assert float(added.std(1).max()) < 1e-6 and 0.5 < float(added.std(-1).mean()) < 1.5
+        biases += list(added[:, 0])
+    assert all(float((one - other).abs().max()) > 1 for one, other in combinations(biases, 2))
+
+
+@pytest.mark.parametrize(("values", "shows"), [("normal", False), ("biased", True)])
+def test_a_third_of_the_weight_left_out_shows_where_values_are_biased(values, shows):
+    """Of a query that is pulled to one key the others hold a third: too little each to show where values cancel out."""
+    case = {"seq_lens": 8192, "cache_max_len": 8200, "num_q_heads": 8, "num_kv_heads": 1, "q_seq_len": 1}
+    data = generate(
+        head_dim=64, batch_size=1, dtype="bfloat16", update_cache=False, is_causal=True, values=values, **case
+    )
+    q, k_new, v_new, k_cache, v_cache, *_ = (each.double() if isinstance(each, torch.Tensor) else each for each in data)
+    keys, value = (torch.cat([old[:, :, :8192], new], 2) for old, new in ((k_cache, k_new), (v_cache, v_new)))
+    weights = (q @ keys.mT / 8).softmax(dim=-1)
+    heaviest = weights.amax(-1, keepdim=True)
+    weights[(heaviest > 0.4) & (weights < heaviest)] = 0.0
+    assert (rel_l2(weights @ value, reference.ref_kernel(data)) > 0.1) == shows
+
+
+def test_a_quarter_of_the_sequences_lose_their_last_key_between_two_steps():
+    data = generate(batch_size=400, seq_lens=[0, 7] * 200)
+    before = data[5].clone()
+    lost = before - reference.next_input(data, seed=3)[5]
+    assert set(lost.tolist()) == {0, 1} and lost[::2].sum() == 0 and 30 < int(lost.sum()) < 70
 
 
 def test_shorter_lengths_are_drawn_up_to_the_given_ones_and_what_lies_behind_them_is_garbage():

@@ -23,17 +23,18 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 SCORES = ("plain", "large", "rising", "shuffled")
 
-VALUES = ("normal", "outliers")
+VALUES = ("normal", "outliers", "biased")
 
 LENGTHS = ("given", "shorter")
 
 SHIFT = 112.0
-"""By how much scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of its negative is zero
-(below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
+"""By how much scores are moved, but for LARGE. exp of it overflows in float32 (from 88.8 on), and exp of its negative
+is zero (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
 
 LARGE = 300.0
-"""By how much `large` scores are moved in every other KV head, in 16 bits: further below zero than what a kernel may
-take for minus infinity. In float32 the rounding of such a score would cost three times what 112 costs."""
+"""By how much `large` scores are moved where the numbers of sequence and KV head add up to an odd one, in 16 bits:
+further below zero than what a kernel may take for minus infinity. In float32 the rounding of such a score would cost
+three times what 112 costs."""
 
 RISE_TILE = 64
 """Keys over which `rising` scores stay level."""
@@ -86,8 +87,9 @@ def generate_input(
     seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
     config: `{"is_causal": bool, "update_cache": bool}`; it tells neither `scores` nor `values` nor `lengths`.
     scores: plain, large, rising or shuffled; see `_shift_scores`.
-    values: normal or outliers. With outliers the values of one key of each KV head, in the cache or new, are OUTLIER
-        times as large, so that a key shows though it weighs little.
+    values: normal, outliers or biased. With outliers the values of one key of each KV head, in the cache or new, are
+        OUTLIER times as large, so that a key shows though it weighs little. Biased ones have a vector in common that is
+        drawn for each KV head, so that many keys show which weigh little each: elsewhere their values cancel out.
     lengths: given or shorter. With shorter, each sequence's length is drawn from 0 up to the one that is given, so that
         a shape does not tell the lengths.
 
@@ -127,6 +129,8 @@ def generate_input(
         _shift_scores(q, k_cache, k_new, lens, scores, generator)
     if values == "outliers":
         _enlarge_values(v_cache, data[2], lens, generator)
+    elif values == "biased":
+        _bias_values(v_cache, data[2], lens, generator)
     return data
 
 
@@ -186,12 +190,14 @@ def empty_input(
 
 def next_input(data: Data, *, seed: int) -> Data:
     """The next step: new queries, keys and values over the caches and lengths as the last step left them, but for one
-    slot of each sequence that is written anew.
+    slot of each sequence that is written anew. A quarter of the sequences have lost their last key before: whoever
+    decodes may take a token back, as in speculative decoding.
 
     Those are the tensors of `data` themselves, not copies.
     """
     q, _, _, k_cache, v_cache, seq_lens, config = data
     generator = torch.Generator(q.device).manual_seed(seed)
+    _take_back(seq_lens, generator)
     _write_anew(k_cache, v_cache, seq_lens, generator)
     return _step(k_cache, v_cache, seq_lens, config, q.shape[1], q.shape[2], generator)
 
@@ -315,6 +321,13 @@ def _fill_with_garbage(slots: Tensor, generator: torch.Generator) -> None:
     slots.masked_fill_(kind == 0, torch.nan)
 
 
+def _take_back(seq_lens: Tensor, generator: torch.Generator) -> None:
+    """Shorten a quarter of the sequences, drawn, by one key, in place: lengths belong to whoever hands them out, and a
+    kernel that counts them on the host counts wrong."""
+    drawn = torch.rand(len(seq_lens), generator=generator, device=seq_lens.device)
+    seq_lens -= ((drawn < 0.25) & (seq_lens > 0)).to(seq_lens.dtype)
+
+
 def _write_anew(k_cache: Tensor, v_cache: Tensor, seq_lens: Tensor, generator: torch.Generator) -> None:
     """Other keys and values, unit normal, in one of each sequence's live slots, in place: a cache belongs to whoever
     hands it out, and a kernel that reads a mirror of its own reads what is no longer there."""
@@ -382,7 +395,7 @@ def _shift_scores(
     There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
     across u. So the scores of a level are moved alike, whatever q or k is rounded to. Levels:
 
-    large: of one query's keys the same, SHIFT or its negative at random. In 16 bits it is LARGE in every other KV head.
+    large: of one query's keys the same, SHIFT or its negative at random, or LARGE in its place.
     rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, which holds new keys: the
         running maximum rises from tile to tile.
     shuffled: five, of as many keys each, in an order drawn for each KV head: no key is known to be near the maximum,
@@ -400,7 +413,8 @@ def _shift_scores(
     split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
     shift = torch.full(per_head, SHIFT, device=device)
     if scores == "large" and q.dtype != torch.float32:
-        shift[:, 1::2] = LARGE
+        shift[1::2, ::2] = LARGE
+        shift[::2, 1::2] = LARGE
     reach = (shift * head_dim**0.5) ** 0.5
     along_keys = (reach / split)[..., None] * u
 
@@ -434,6 +448,15 @@ def _enlarge_values(v_cache: Tensor, v_new: Tensor, seq_lens: Tensor, generator:
     for b, length in enumerate(seq_lens.tolist()):
         for h, key in enumerate(which[b].tolist()):
             (v_cache[b, h, key] if key < length else v_new[b, h, key - length]).mul_(OUTLIER)
+
+
+def _bias_values(v_cache: Tensor, v_new: Tensor, lens: Tensor, generator: torch.Generator) -> None:
+    """Add a unit normal vector of each KV head's own, in place, to the values of all live keys and of the new ones."""
+    batch, kv_heads, _, head_dim = v_new.shape
+    bias = torch.randn((batch, kv_heads, 1, head_dim), generator=generator, device=v_new.device).to(v_new.dtype)
+    v_new += bias
+    for b, length in enumerate(lens.tolist()):
+        v_cache[b, :, :length] += bias[b]
 
 
 def _shuffled_levels(per_head: tuple[int, int], generator: torch.Generator) -> Tensor:
