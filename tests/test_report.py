@@ -412,6 +412,12 @@ def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
     assert left_out.startswith("Not accepted") and "bad wrong answer rel_l2 0.3 (limit 0.2)" in left_out
 
 
+def test_a_command_in_a_note_is_code_and_not_in_backticks(toy_root):
+    store(toy_root, "voided_one", unranked_because="voided")
+    page = page_of(toy_root)
+    assert "see why with <code>show</code>" in page and "`" not in Elements(page).text
+
+
 def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_root):
     store(toy_root, "judged", 3000.0)
     store(toy_root, "own", 10.0, clock=ClockOwner.WORKER)

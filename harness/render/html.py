@@ -11,13 +11,14 @@ import base64
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness import __version__
 from harness.errors import InfrastructureError, UsageError
@@ -153,6 +154,7 @@ def environment(*folders: Path) -> Environment:
         cause=left_out.cause,
         size=_size,
         sentence=_sentence,
+        coded=_coded,
     )
     made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
@@ -170,6 +172,11 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):
         return "" if value is None else value
     return legible.legible(legible.without_paths(value))
+
+
+def _coded(text: str) -> Markup:
+    """`text` escaped, with what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_finalize(text)))))
 
 
 def _asset(name: str) -> Markup:
