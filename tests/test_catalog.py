@@ -430,7 +430,8 @@ KV_REPLICATE = "batch_size=1 seq_len=4 num_kv_heads=2 num_q_heads={} head_dim=8 
     [
         (5, "float32", "num_q_heads=5 is not a multiple of num_kv_heads"),
         ("many", "float32", "num_q_heads=many is not a multiple of num_kv_heads"),
-        (64, "float32", "num_q_heads=64 is not 1 to 11 times num_kv_heads; num_q_heads=64 is not 1 to 7 times"),
+        (64, "float32", "num_q_heads=64 is not 1 to 11 times num_kv_heads\n    or for another kind of case: num_q"),
+        (5, "float64", "num_q_heads=5 is not a multiple of num_kv_heads, and dtype=float64 is not one of float32, "),
         (6, "float64", "dtype=float64 is not one of float32, bfloat16, float16"),
         (6, "float32", None),
     ],
@@ -439,7 +440,7 @@ def test_a_case_of_one_s_own_that_no_run_draws_is_refused_with_the_reason(heads,
     problem = catalog.load_problem(ROOT, "kv_replicate")
     label = KV_REPLICATE.format(heads, dtype)
     if reason is None:
-        assert case_named(problem, "cpu", label).label == label and problem.refusal(label) is None
+        assert case_named(problem, "cpu", label).label == label and problem.refusals(label) == []
     else:
         with pytest.raises(UsageError, match="kv_replicate has no case") as refused:
             case_named(problem, "cpu", label)
@@ -478,11 +479,28 @@ def test_a_case_of_one_s_own_that_lacks_parameters_is_told_which_and_what_they_m
     assert refused.value.hint.startswith(hint)
 
 
-@pytest.mark.parametrize("label", [f"{MLA} scores=large values=outliers", f"{MLA} values=outliers scores=large"])
-def test_a_case_of_one_s_own_with_parameters_too_many_is_told_which(label):
+def test_a_case_of_one_s_own_with_parameters_too_many_is_told_which():
+    label = "batch_size=1 seq_len=70 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=True growth=5 scores=large"
     with pytest.raises(UsageError, match="has no case") as refused:
-        case_named(catalog.load_problem(ROOT, "mla"), "cpu", label)
-    assert refused.value.hint == "a case of your own must do without values=outliers"
+        case_named(catalog.load_problem(ROOT, "prefill"), "cpu", label)
+    assert refused.value.hint == "a case of your own must do without scores=large\n    or without growth=5"
+
+
+@pytest.mark.parametrize(
+    ("label", "hint"),
+    [
+        ("batch_size=1 seq_length=70 causal=True", "it has no parameter 'seq_length'; did you mean seq_len?"),
+        ("batch_size=1 seq_len=70 batch_size=2", "it has batch_size twice"),
+        (
+            "batch_size=9 seq_len=70 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=1 scores=large",
+            "batch_size=9 is not a whole number from 1 to 3, and causal=1 is not one of True, False\n    or for anothe",
+        ),
+    ],
+)
+def test_a_case_is_told_what_is_wrong_with_it_of_the_kind_that_it_is_nearest_to(label, hint):
+    with pytest.raises(UsageError, match="has no case") as refused:
+        case_named(catalog.load_problem(ROOT, "prefill"), "cpu", label)
+    assert refused.value.hint.startswith(hint)
 
 
 def test_a_case_is_known_with_commas_lower_case_booleans_and_spaces_in_lists():
@@ -504,11 +522,11 @@ def test_the_case_of_one_s_own_in_mla_s_readme_is_one():
     assert case_named(catalog.load_problem(ROOT, "mla"), "cpu", label).label == label
 
 
-def test_a_case_with_other_parameters_is_taken_for_a_misspelt_one():
+def test_what_is_no_label_is_taken_for_a_misspelt_one():
     problem = catalog.load_problem(ROOT, "kv_replicate")
     label = problem.cpu.test[0].label
     with pytest.raises(UsageError) as refused:
-        case_named(problem, "cpu", label.replace("seq_len", "seqlen"))
+        case_named(problem, "cpu", label.replace("seq_len=", "seq_len:"))
     assert refused.value.hint == f"did you mean {label}?"
 
 

@@ -68,14 +68,21 @@ def case_named(problem: Problem, device_kind: str, name: str) -> Case:
 
 
 def no_such_case(problem: Problem, label: str) -> UsageError:
-    """The error for a label that no case has. It names the value that no run draws, the parameters that are missing and
-    their values, or those that are too many, or else the nearest label."""
-    hint = problem.refusal(label)
-    if hint is None and (lacking := problem.lacking(label)):
+    """The error for a label that no case has. It names a parameter that no case has or that is given twice, or the
+    values that no run draws, or the parameters that are missing and their values, or those that are too many, or else
+    the nearest label."""
+    names, known = re.findall(r"(\w+)=", label), problem.parameters
+    unknown = [name for name in names if name not in known]
+    if 0 < len(unknown) < len(names):
+        hint = f"it has no parameter {unknown[0]!r}; {did_you_mean(unknown[0], known)}"
+    elif len(set(names)) < len(names):
+        hint = f"it has {next(name for name in names if names.count(name) > 1)} twice"
+    elif refusals := problem.refusals(label):
+        hint = "\n    or for another kind of case: ".join(refusals)
+    elif lacking := problem.lacking(label):
         hint = "a case of your own also needs " + "\n    or ".join(lacking)
-    elif hint is None and (surplus := problem.surplus(label)):
+    elif surplus := problem.surplus(label):
         hint = "a case of your own must do without " + "\n    or without ".join(surplus)
-    return UsageError(
-        f"{problem.name} has no case {label!r}",
-        hint or did_you_mean(label, {known.label for known in problem.every_case}),
-    )
+    else:
+        hint = did_you_mean(label, {known.label for known in problem.every_case})
+    return UsageError(f"{problem.name} has no case {label!r}", hint)

@@ -80,9 +80,14 @@ EXP_TAKES = (-104.0, -80.0, 88.0, 90.0)
 above the third it may overflow, above the fourth it does. Between, a score's own rounding decides."""
 
 
+BEGINNINGS = (("0", 0.0), ("a number such as -50", -50.0))
+"""Numbers at which a maximum begins by mistake. Inputs tell the second from those near it, but not apart from them."""
+
+
 def wrong_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
     """The mistakes of a softmax without the row's maximum, if its exponentials overflow, and of a maximum that is never
-    below zero, if they are all zero: the row is 0 / 0, or zero as where padding counts. For problems with a softmax.
+    below one of BEGINNINGS, if they are all zero: the row is 0 / 0, or zero as where padding counts. For problems with
+    a softmax.
 
     `out`: the right output. `log_sums`: the logarithm of each row's sum of exponentials, without an axis for dims.
     """
@@ -92,12 +97,14 @@ def wrong_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake
         mistaken = torch.where((rows < low) | (rows > high), torch.nan, out)
         words = "the row's maximum were not subtracted: exp overflows at scores above 88"
         yield words, torch.where(rows > beyond, torch.inf, mistaken)
-    if bool((log_sums < zero).any()):
-        mistaken = torch.where(rows < low, torch.nan, out)
-        words = "the row's maximum began at 0 and not at -inf: every weight is zero where all scores are below -104"
-        yield words, torch.where(rows < zero, torch.inf, mistaken)
-        words = "the row's maximum began at 0 and not at -inf, or keys beyond the end counted with the score 0"
-        yield words, torch.where(rows < zero, 0.0, mistaken)
+    for begun, least in BEGINNINGS:
+        if bool((log_sums < least + zero).any()):
+            mistaken = torch.where(rows < least + low, torch.nan, out)
+            words = f"the row's maximum began at {begun} and not at -inf"
+            below = f"every weight is zero where all scores are below {least + zero:g}"
+            yield f"{words}: {below}", torch.where(rows < least + zero, torch.inf, mistaken)
+            counted = f"{words}, or keys beyond the end counted with the score {begun}"
+            yield counted, torch.where(rows < least + zero, 0.0, mistaken)
 
 
 MOST_SCORES = 8 << 20

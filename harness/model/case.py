@@ -43,11 +43,13 @@ class Case(Value):
 
 
 def case_of(label: str) -> Case | None:
-    """The case that has this label, or None if the text is not a label. Commas between parameters, `true` for `True`
-    and spaces in a list are understood as well."""
+    """The case that has this label, or None if the text is not a label or gives a parameter twice. Commas between
+    parameters, `true` for `True` and spaces in a list are understood as well."""
     within_lists = re.sub(r"\s+(?=[^\[\]]*\])|(?<=\[)\s+", "", label)
     pairs = [part.rstrip(",").partition("=") for part in within_lists.split()]
     if not pairs or not all(name and equals for name, equals, _ in pairs):
+        return None
+    if len({name for name, _, _ in pairs}) < len(pairs):
         return None
     return Case(parameters={name: _value(text) for name, _, text in pairs})
 
@@ -192,12 +194,12 @@ class SecretCases(Value):
 
     def allows(self, case: Case) -> bool:
         """True if `case` could have been drawn."""
-        return case.parameters.keys() == self.parameters.keys() and self.refusal(case) is None
+        return case.parameters.keys() == self.parameters.keys() and not self.refusals(case)
 
-    def refusal(self, case: Case) -> str | None:
-        """The reason why `case` could not have been drawn, or None if it could. `case` must have no other parameters
-        than this family. Example: `num_q_heads=5 is not a multiple of num_kv_heads`."""
-        values = case.parameters
+    def refusals(self, case: Case) -> list[str]:
+        """The reasons why `case` could not have been drawn; none if it could. `case` must have no other parameters than
+        this family. Example: `num_q_heads=5 is not a multiple of num_kv_heads`."""
+        values, found = case.parameters, []
         for name, given in self.parameters.items():
             other = given.refers_to if isinstance(given, Draw) else None
             if name not in values or (other is not None and other not in values):
@@ -207,8 +209,8 @@ class SecretCases(Value):
             else:
                 isnt = None if _same(values[name], given) else _plain(given)
             if isnt is not None:
-                return f"{name}={_plain(values[name])} is not {isnt}"
-        return None
+                found.append(f"{name}={_plain(values[name])} is not {isnt}")
+        return found
 
     def lack(self, case: Case) -> str | None:
         """What `case` must have besides to be one of this family: `scores=plain|large`. None if it lacks nothing, or

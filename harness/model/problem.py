@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from harness.model.case import Case, Cases, case_of
+from harness.model.case import Case, Cases, SecretCases, case_of
 from harness.model.foreign import Foreign
 from harness.model.tolerance import Tolerance
 from harness.model.value import LONGEST_CALL_S, Value
@@ -152,14 +152,26 @@ class Problem(Value):
         probes = (probe for lists in (self.cases, self.cpu) for each in lists.benchmark for probe in lists.probes(each))
         return next((probe for probe in probes if probe.key == case.key), None)
 
-    def refusal(self, label: str) -> str | None:
-        """The reasons why no run could have drawn the case with this label, one from each family of secret cases with
-        the same parameters. None if no family has these parameters."""
+    @property
+    def parameters(self) -> set[str]:
+        """The names of all parameters that some case has."""
+        stated = {name for case in self.every_case for name in case.parameters}
+        return stated | {name for family in self._families for name in family.parameters}
+
+    @property
+    def _families(self) -> tuple[SecretCases, ...]:
+        return (*self.cases.secret, *self.cpu.secret)
+
+    def refusals(self, label: str) -> list[str]:
+        """The reasons why no run could have drawn the case with this label: of each family of secret cases with the
+        same parameters that has the fewest reasons, together. Empty if no family has these parameters."""
         case = case_of(label)
-        families = (*self.cases.secret, *self.cpu.secret)
-        alike = [family for family in families if case and family.parameters.keys() == case.parameters.keys()]
-        reasons = dict.fromkeys(family.refusal(case) for family in alike if case is not None)
-        return "; ".join(reason for reason in reasons if reason) or None
+        if case is None:
+            return []
+        alike = [family for family in self._families if family.parameters.keys() == case.parameters.keys()]
+        found = [family.refusals(case) for family in alike]
+        fewest = min(map(len, found), default=0)
+        return list(dict.fromkeys(", and ".join(reasons) for reasons in found if reasons and len(reasons) == fewest))
 
     def lacking(self, label: str) -> list[str]:
         """What the case with this label must have besides, for each family of secret cases that it could be of:
@@ -167,17 +179,15 @@ class Problem(Value):
         case = case_of(label)
         if case is None:
             return []
-        families = (*self.cases.secret, *self.cpu.secret)
-        found = [(lack, family.refusal(case)) for family in families if (lack := family.lack(case)) is not None]
-        fitting = [lack for lack, refusal in found if refusal is None]
-        return list(dict.fromkeys(fitting or [f"{lack}, and {refusal}" for lack, refusal in found]))
+        found = [(lack, family.refusals(case)) for family in self._families if (lack := family.lack(case)) is not None]
+        fewest = min((len(refusals) for _, refusals in found), default=0)
+        return list(dict.fromkeys(", and ".join((lack, *why)) for lack, why in found if len(why) == fewest))
 
     def surplus(self, label: str) -> list[str]:
         """What the case with this label has too much, for each family of secret cases that has all its other
         parameters."""
         case = case_of(label)
-        families = (*self.cases.secret, *self.cpu.secret)
-        found = [family.surplus(case) for family in families] if case is not None else []
+        found = [family.surplus(case) for family in self._families] if case is not None else []
         return list(dict.fromkeys(extra for extra in found if extra is not None))
 
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
