@@ -86,7 +86,7 @@ def test_steps_of_a_test_are_no_probe():
     probes = problem.cases.probes(problem.cases.benchmark[0])
     said = [tuple(probe.parameters.get(name) for name in ("scores", "values", "lengths")) for probe in probes]
     moved = [(scores, None, None) for scores in ("large", "rising", "shuffled")]
-    assert said == [*moved, (None, "outliers", None), (None, None, "shorter")]
+    assert said == [*moved, (None, "outliers", None), (None, "biased", None), (None, None, "shorter")]
     assert all("steps" not in probe.parameters for probe in probes)
 
 
