@@ -104,7 +104,7 @@ KNOWN = {
     ("mla", "nibbles_swapped"): "as if the high nibble of a byte of the mxfp4 cache held the even dim",
     ("prefill", "maximum_never_below_zero"): "as if the row's maximum began at 0 and not at -inf",
     ("kv_decode", "maximum_never_below_zero"): "as if the row's maximum began at 0 and not at -inf",
-    ("kv_decode", "minus_150_for_minus_infinity"): "counted with the score a number such as -50",
+    ("kv_decode", "minus_150_for_minus_infinity"): "counted with the score -150 or so",
     ("mla", "maximum_never_below_zero"): "as if the row's maximum began at 0 and not at -inf",
     ("mla", "no_maximum_subtracted"): "as if the row's maximum were not subtracted: exp overflows",
 }

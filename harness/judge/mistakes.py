@@ -80,8 +80,9 @@ EXP_TAKES = (-104.0, -80.0, 88.0, 90.0)
 above the third it may overflow, above the fourth it does. Between, a score's own rounding decides."""
 
 
-BEGINNINGS = (("0", 0.0), ("a number such as -50", -50.0))
-"""Numbers at which a maximum begins by mistake. Inputs tell the second from those near it, but not apart from them."""
+BEGINNINGS = ((0.0, "0", "0"), (-50.0, "-50 or so", "-150 or so"))
+"""Numbers at which a maximum begins by mistake, in words, and scores of padding that look the same. Inputs whose scores
+are moved by 112 and 300 do not tell the second from those near it."""
 
 
 def wrong_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake]:
@@ -97,13 +98,13 @@ def wrong_maximum(out: torch.Tensor, log_sums: torch.Tensor) -> Iterator[Mistake
         mistaken = torch.where((rows < low) | (rows > high), torch.nan, out)
         words = "the row's maximum were not subtracted: exp overflows at scores above 88"
         yield words, torch.where(rows > beyond, torch.inf, mistaken)
-    for begun, least in BEGINNINGS:
+    for least, begun, padding in BEGINNINGS:
         if bool((log_sums < least + zero).any()):
             mistaken = torch.where(rows < least + low, torch.nan, out)
             words = f"the row's maximum began at {begun} and not at -inf"
             below = f"every weight is zero where all scores are below {least + zero:g}"
             yield f"{words}: {below}", torch.where(rows < least + zero, torch.inf, mistaken)
-            counted = f"{words}, or keys beyond the end counted with the score {begun}"
+            counted = f"{words}, or keys beyond the end counted with the score {padding}"
             yield counted, torch.where(rows < least + zero, 0.0, mistaken)
 
 
